@@ -1,0 +1,2 @@
+//! The program `tprop`.
+fn main() {}
