@@ -3,9 +3,14 @@
 //!
 //! A module uses only those above it in the list below. The library never prints and never exits.
 
+pub mod cell;
+pub mod clock;
 #[allow(unsafe_code)]
 pub mod kernel;
 #[allow(unsafe_code)]
 pub mod mat;
+pub mod model;
+pub mod params;
 pub mod real;
 pub mod rng;
+pub mod window;

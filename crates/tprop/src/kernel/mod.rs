@@ -9,3 +9,11 @@ mod simd;
 pub mod softmax;
 
 pub use simd::{Kernel, Lanes, Path, path, set_path, vectorize};
+
+/// out += x
+pub fn add<T: crate::real::Real>(out: &mut [T], x: &[T]) {
+    assert_eq!(out.len(), x.len());
+    for (o, &x) in out.iter_mut().zip(x) {
+        *o += x;
+    }
+}

@@ -1,0 +1,112 @@
+//! Gated recurrent unit, PyTorch's form (the reset gate acts after the recurrent product; gates in the order r z n):
+//!
+//! ```text
+//! r = σ(gx_r + gh_r)    z = σ(gx_z + gh_z)    n = tanh(gx_n + r ⊙ gh_n)    h = (1 − z) ⊙ n + z ⊙ h₋
+//! ```
+
+use super::{Before, Cell, Slopes};
+use crate::kernel::{Kernel, vectorize};
+use crate::real::Real;
+
+/// The GRU cell.
+#[derive(Debug)]
+pub struct Gru;
+
+impl<T: Real> Cell<T> for Gru {
+    fn gates(&self) -> usize {
+        3
+    }
+
+    /// r, z, n and gh_n.
+    fn kept(&self) -> usize {
+        4
+    }
+
+    fn split_slopes(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]) {
+        vectorize(Forward { next, kept, before, gh });
+    }
+
+    fn backward(&self, slopes: Slopes<T>, dnext: &[T], _next: &[T], kept: &mut [T], before: Before<T>) {
+        vectorize(Backward { slopes, dnext, kept, before });
+    }
+}
+
+struct Forward<'a, T> {
+    next: &'a mut [T],
+    kept: &'a mut [T],
+    before: Before<'a, T>,
+    gh: &'a [T],
+}
+
+impl<T: Real> Kernel for Forward<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.before.hidden;
+        let rows = self.next.chunks_exact_mut(n).zip(self.kept.chunks_exact_mut(4 * n));
+        let rows = rows.zip(self.before.state.chunks_exact(n));
+        let products = self.before.gx.chunks_exact(3 * n).zip(self.gh.chunks_exact(3 * n));
+        for (((h, kept), h0), (gx, gh)) in rows.zip(products) {
+            let [r, z, c, a] = split_mut(kept, n);
+            let ([xr, xz, xn], [hr, hz, hn]) = (split(gx, n), split(gh, n));
+            for i in 0..n {
+                r[i] = (xr[i] + hr[i]).sigmoid();
+                z[i] = (xz[i] + hz[i]).sigmoid();
+                a[i] = hn[i];
+                c[i] = (xn[i] + r[i] * hn[i]).tanh();
+                h[i] = c[i] + z[i] * (h0[i] - c[i]);
+            }
+        }
+    }
+}
+
+struct Backward<'a, T> {
+    slopes: Slopes<'a, T>,
+    dnext: &'a [T],
+    kept: &'a [T],
+    before: Before<'a, T>,
+}
+
+impl<T: Real> Kernel for Backward<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.before.hidden;
+        let slopes = self.slopes.gx.chunks_exact_mut(3 * n).zip(self.slopes.gh.chunks_exact_mut(3 * n));
+        let slopes = slopes.zip(self.slopes.state.chunks_exact_mut(n));
+        let rows = self.dnext.chunks_exact(n).zip(self.kept.chunks_exact(4 * n));
+        for ((((dgx, dgh), dh0), (dh, kept)), h0) in slopes.zip(rows).zip(self.before.state.chunks_exact(n)) {
+            let [r, z, c, a] = split(kept, n);
+            let ([xr, xz, xn], [hr, hz, hn]) = (split_mut(dgx, n), split_mut(dgh, n));
+            for i in 0..n {
+                let dz = dh[i] * (h0[i] - c[i]) * z[i] * (T::ONE - z[i]);
+                let dn = dh[i] * (T::ONE - z[i]) * (T::ONE - c[i] * c[i]);
+                let dr = dn * a[i] * r[i] * (T::ONE - r[i]);
+                xr[i] = dr;
+                hr[i] = dr;
+                xz[i] = dz;
+                hz[i] = dz;
+                xn[i] = dn;
+                hn[i] = dn * r[i];
+                dh0[i] = dh[i] * z[i];
+            }
+        }
+    }
+}
+
+/// The first N·n values as N slices of n.
+#[inline(always)]
+pub(super) fn split<T, const N: usize>(row: &[T], n: usize) -> [&[T]; N] {
+    std::array::from_fn(|i| &row[i * n..][..n])
+}
+
+/// The first N·n values as N slices of n, to write.
+#[inline(always)]
+pub(super) fn split_mut<T, const N: usize>(row: &mut [T], n: usize) -> [&mut [T]; N] {
+    let mut parts = row.chunks_exact_mut(n);
+    std::array::from_fn(|_| parts.next().expect("a row of N·n values"))
+}

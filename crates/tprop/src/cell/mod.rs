@@ -1,0 +1,153 @@
+//! Recurrent cells. Each is two matrix products and an element-wise function:
+//!
+//! ```text
+//! gx = W_ih x + b_ih      for all steps at once, before the time loop
+//! gh = W_hh h + b_hh      inside the loop
+//! (h, c) = cell(gx, gh, h₋, c₋)
+//! ```
+//!
+//! A cell is the element-wise function and its derivative; [`crate::model`] does the products. To add one: a file
+//! here with the forward beside its backward, a line in [`CellKind`], one in [`CellKind::build`], its golden or
+//! hand-checked case in `tests/gradients.rs`, its row in `docs/math.md`.
+
+mod elman;
+mod gru;
+mod lstm;
+mod mult;
+
+use std::fmt::Debug;
+
+use crate::real::Real;
+
+/// Non-linearity of the Elman cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// tanh, as in PyTorch.
+    Tanh,
+    /// The logistic function, as the paper writes it.
+    Sigmoid,
+}
+
+/// Which cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellKind {
+    /// Gated recurrent unit in PyTorch's (cuDNN's) form.
+    Gru,
+    /// Long short-term memory; its state is [h | c].
+    Lstm,
+    /// One non-linear layer.
+    Elman(Activation),
+    /// h = (A x) ⊙ (C h₋), no non-linearity (the paper's footnote).
+    Mult,
+    /// h = a ⊙ Ax ⊙ Ch₋ + b ⊙ Ch₋ + c ⊙ Ax + d.
+    MultGated,
+}
+
+impl CellKind {
+    /// The cell's arithmetic.
+    pub fn build<T: Real>(self) -> Box<dyn Cell<T>> {
+        match self {
+            CellKind::Gru => Box::new(gru::Gru),
+            CellKind::Lstm => Box::new(lstm::Lstm),
+            CellKind::Elman(activation) => Box::new(elman::Elman(activation)),
+            CellKind::Mult => Box::new(mult::Mult),
+            CellKind::MultGated => Box::new(mult::MultGated),
+        }
+    }
+
+    /// The name that users type; the Elman cell's activation is a setting of its own.
+    pub fn name(self) -> &'static str {
+        match self {
+            CellKind::Gru => "gru",
+            CellKind::Lstm => "lstm",
+            CellKind::Elman(_) => "elman",
+            CellKind::Mult => "mult",
+            CellKind::MultGated => "mult_gated",
+        }
+    }
+}
+
+/// Rows of one step of one group, all with the same number of units.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a, T> {
+    /// Units of a row (hidden size).
+    pub hidden: usize,
+    /// State before the step: rows × vectors·hidden.
+    pub state: &'a [T],
+    /// Input product: rows × gates·hidden.
+    pub gx: &'a [T],
+    /// The cell's own vectors, one after the other.
+    pub extras: &'a [T],
+}
+
+/// Slopes that a step's backward hands back: all overwritten.
+#[derive(Debug)]
+pub struct Slopes<'a, T> {
+    /// In the input product; empty if the cell says that it equals the slope in the recurrent product.
+    pub gx: &'a mut [T],
+    /// In the recurrent product.
+    pub gh: &'a mut [T],
+    /// In the state before, what does not go through the recurrent product.
+    pub state: &'a mut [T],
+}
+
+/// The element-wise part of a cell. Slices hold whole rows; `kept` is what the forward leaves for the backward.
+pub trait Cell<T: Real>: Send + Sync + Debug {
+    /// The products have gates·hidden columns.
+    fn gates(&self) -> usize;
+
+    /// A state has vectors·hidden values.
+    fn vectors(&self) -> usize {
+        1
+    }
+
+    /// The forward leaves kept·hidden values a row.
+    fn kept(&self) -> usize;
+
+    /// Names of vectors of the cell's own, beside weights and biases.
+    fn extras(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether the products have biases.
+    fn biased(&self) -> bool {
+        true
+    }
+
+    /// Whether the slopes in gx and gh differ.
+    fn split_slopes(&self) -> bool {
+        false
+    }
+
+    /// Every component of the state at the beginning of a text. 0 but for cells that would never leave it.
+    fn rest(&self) -> T {
+        T::ZERO
+    }
+
+    /// Added to the random initial value of a weight at (row, column) of `tensor`: its centre.
+    fn centre(&self, _tensor: Tensor, _row: usize, _col: usize, _cols: usize) -> f64 {
+        0.0
+    }
+
+    /// next = cell(before, gh); `gh` includes its bias.
+    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]);
+
+    /// Slopes from `dnext`, the slope in the state after the step. `kept` may be changed for [`Cell::extras_back`].
+    fn backward(&self, slopes: Slopes<T>, dnext: &[T], next: &[T], kept: &mut [T], before: Before<T>);
+
+    /// Adds the slopes of the cell's own vectors over all rows; called after the backward of all steps.
+    fn extras_back(&self, _dextras: &mut [T], _hidden: usize, _kept: &[T], _gx: &[T]) {}
+}
+
+/// Kinds of weights, for their initial values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tensor {
+    /// Rows of the embedding.
+    Embedding,
+    /// W_ih
+    Input,
+    /// W_hh
+    Recurrent,
+    /// A vector of the cell's own, by its place in [`Cell::extras`].
+    Extra(usize),
+}

@@ -1,0 +1,169 @@
+//! Multiplicative cells without non-linearity, for which each factor is a linear least-squares problem (the paper's
+//! footnote): `h = gx ⊙ gh`, and the gated form `h = a ⊙ gx ⊙ gh + b ⊙ gh + c ⊙ gx + d`; gx = A x, gh = C h₋, no biases.
+//!
+//! The plain form can neither leave the zero state nor survive factors far from 1, so its texts begin in the state 1
+//! and its weights are drawn around values that give gx ≈ 1 and gh ≈ h₋.
+
+use super::gru::{split, split_mut};
+use super::{Before, Cell, Slopes, Tensor};
+use crate::kernel::{Kernel, vectorize};
+use crate::real::Real;
+
+/// h = gx ⊙ gh.
+#[derive(Debug)]
+pub struct Mult;
+
+impl<T: Real> Cell<T> for Mult {
+    fn gates(&self) -> usize {
+        1
+    }
+
+    /// gh
+    fn kept(&self) -> usize {
+        1
+    }
+
+    fn biased(&self) -> bool {
+        false
+    }
+
+    fn split_slopes(&self) -> bool {
+        true
+    }
+
+    fn rest(&self) -> T {
+        T::ONE
+    }
+
+    fn centre(&self, tensor: Tensor, row: usize, col: usize, cols: usize) -> f64 {
+        match tensor {
+            Tensor::Embedding => 1.0,
+            Tensor::Input => 1.0 / cols as f64,
+            Tensor::Recurrent => f64::from(u8::from(row == col)),
+            Tensor::Extra(_) => 0.0,
+        }
+    }
+
+    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]) {
+        for (((h, kept), &x), &g) in next.iter_mut().zip(kept).zip(before.gx).zip(gh) {
+            *h = x * g;
+            *kept = g;
+        }
+    }
+
+    fn backward(&self, slopes: Slopes<T>, dnext: &[T], _next: &[T], kept: &mut [T], before: Before<T>) {
+        slopes.state.fill(T::ZERO);
+        let rows = slopes.gx.iter_mut().zip(slopes.gh).zip(dnext).zip(kept).zip(before.gx);
+        for ((((dx, dg), &dh), &mut g), &x) in rows {
+            *dx = dh * g;
+            *dg = dh * x;
+        }
+    }
+}
+
+/// h = a ⊙ gx ⊙ gh + b ⊙ gh + c ⊙ gx + d.
+#[derive(Debug)]
+pub struct MultGated;
+
+impl<T: Real> Cell<T> for MultGated {
+    fn gates(&self) -> usize {
+        1
+    }
+
+    /// gh, and in the backward dh.
+    fn kept(&self) -> usize {
+        2
+    }
+
+    fn biased(&self) -> bool {
+        false
+    }
+
+    fn split_slopes(&self) -> bool {
+        true
+    }
+
+    fn extras(&self) -> &'static [&'static str] {
+        &["gate_a", "gate_b", "gate_c", "gate_d"]
+    }
+
+    /// All three products present, no constant.
+    fn centre(&self, tensor: Tensor, _row: usize, _col: usize, _cols: usize) -> f64 {
+        match tensor {
+            Tensor::Extra(gate) if gate < 3 => 1.0,
+            _ => 0.0,
+        }
+    }
+
+    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]) {
+        vectorize(GatedForward { next, kept, before, gh });
+    }
+
+    fn backward(&self, slopes: Slopes<T>, dnext: &[T], _next: &[T], kept: &mut [T], before: Before<T>) {
+        vectorize(GatedBackward { slopes, dnext, kept, before });
+    }
+
+    fn extras_back(&self, dextras: &mut [T], hidden: usize, kept: &[T], gx: &[T]) {
+        let n = hidden;
+        let [da, db, dc, dd] = split_mut(dextras, n);
+        for (kept, x) in kept.chunks_exact(2 * n).zip(gx.chunks_exact(n)) {
+            let [g, dh] = split(kept, n);
+            for i in 0..n {
+                da[i] += dh[i] * x[i] * g[i];
+                db[i] += dh[i] * g[i];
+                dc[i] += dh[i] * x[i];
+                dd[i] += dh[i];
+            }
+        }
+    }
+}
+
+struct GatedForward<'a, T> {
+    next: &'a mut [T],
+    kept: &'a mut [T],
+    before: Before<'a, T>,
+    gh: &'a [T],
+}
+
+impl<T: Real> Kernel for GatedForward<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.before.hidden;
+        let [a, b, c, d] = split(self.before.extras, n);
+        let rows = self.next.chunks_exact_mut(n).zip(self.kept.chunks_exact_mut(2 * n));
+        for ((h, kept), (x, g)) in rows.zip(self.before.gx.chunks_exact(n).zip(self.gh.chunks_exact(n))) {
+            for i in 0..n {
+                h[i] = a[i] * x[i] * g[i] + b[i] * g[i] + c[i] * x[i] + d[i];
+                kept[i] = g[i];
+            }
+        }
+    }
+}
+
+struct GatedBackward<'a, T> {
+    slopes: Slopes<'a, T>,
+    dnext: &'a [T],
+    kept: &'a mut [T],
+    before: Before<'a, T>,
+}
+
+impl<T: Real> Kernel for GatedBackward<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.before.hidden;
+        let [a, b, c, _] = split(self.before.extras, n);
+        self.slopes.state.fill(T::ZERO);
+        let slopes = self.slopes.gx.chunks_exact_mut(n).zip(self.slopes.gh.chunks_exact_mut(n));
+        let rows = self.dnext.chunks_exact(n).zip(self.kept.chunks_exact_mut(2 * n));
+        for (((dx, dg), (dh, kept)), x) in slopes.zip(rows).zip(self.before.gx.chunks_exact(n)) {
+            let [g, kept_dh] = split_mut(kept, n);
+            for i in 0..n {
+                dx[i] = dh[i] * (a[i] * g[i] + c[i]);
+                dg[i] = dh[i] * (a[i] * x[i] + b[i]);
+                kept_dh[i] = dh[i];
+            }
+        }
+    }
+}
