@@ -68,3 +68,14 @@ impl Clock {
         *self = Self::default();
     }
 }
+
+impl Clock {
+    /// Moves another clock's bookings here.
+    pub fn take(&mut self, other: &mut Clock) {
+        for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
+            *mine += theirs;
+        }
+        self.flops += other.flops;
+        other.reset();
+    }
+}

@@ -5,12 +5,18 @@
 
 pub mod cell;
 pub mod clock;
+pub mod comm;
+pub mod eval;
 #[allow(unsafe_code)]
 pub mod kernel;
 #[allow(unsafe_code)]
 pub mod mat;
+pub mod method;
 pub mod model;
+pub mod objective;
+pub mod optim;
 pub mod params;
 pub mod real;
+pub mod record;
 pub mod rng;
 pub mod window;

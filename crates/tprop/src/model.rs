@@ -237,6 +237,13 @@ impl<T: Real> Model<T> {
         }
     }
 
+    /// About how much memory a tape needs for each token.
+    pub fn tape_bytes_per_token(&self) -> usize {
+        let wide = self.cell.gates() * if self.cell.split_slopes() { 3 } else { 2 };
+        let layer = (wide + self.cell.kept() + self.cell.vectors() + 2) * self.config.hidden;
+        (self.config.layers * layer + 2 * self.config.embed) * T::BYTES
+    }
+
     /// Looks up the embeddings of `tape.inputs` and computes the first layer's input products. Call it whenever the
     /// tokens or θ have changed, and only then.
     pub fn prepare(&self, params: &Params<T>, tape: &mut Tape<T>) {

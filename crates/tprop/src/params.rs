@@ -163,6 +163,11 @@ impl<T: Real> Grads<T> {
     /// Forgets the sums so far.
     pub fn clear(&mut self) {
         self.fresh.fill(true);
+        self.clear_rows();
+    }
+
+    /// Forgets the rows of the row-sparse tensor alone.
+    pub fn clear_rows(&mut self) {
         if let Some(id) = self.sparse {
             let cols = self.values.plan.entry(id).cols;
             let data = self.values.get_mut(id);
@@ -265,4 +270,37 @@ impl<T: Real> Grads<T> {
         }
         self.touched.sort_unstable();
     }
+
+    /// Shows or restores the sums so far. Rows that were touched are told by a flag each.
+    pub fn walk(&mut self, name: &str, walk: &mut dyn Walk<T>) {
+        let plan = self.values.plan.clone();
+        for (entry, id) in plan.entries().iter().zip(plan.ids()) {
+            let mut fresh = u64::from(self.fresh[id.0]);
+            walk.count(&format!("{name}.fresh.{}", entry.name), &mut fresh);
+            self.fresh[id.0] = fresh != 0;
+            walk.tensor(&format!("{name}.{}", entry.name), entry.rows, entry.cols, self.values.get_mut(id));
+        }
+        if self.sparse.is_some() {
+            let mut flags: Vec<T> = self.mark.iter().map(|&m| if m { T::ONE } else { T::ZERO }).collect();
+            walk.tensor(&format!("{name}.touched"), 1, flags.len(), &mut flags);
+            self.touched.clear();
+            for (row, &flag) in flags.iter().enumerate() {
+                self.mark[row] = flag != T::ZERO;
+                if self.mark[row] {
+                    self.touched.push(row as u32);
+                }
+            }
+        }
+    }
+}
+
+/// Visits every value that shapes the future: a writer copies them out, a reader puts them back. The order and the
+/// names are the same both ways, because the same code walks.
+pub trait Walk<T> {
+    /// A counter.
+    fn count(&mut self, name: &str, value: &mut u64);
+    /// A number.
+    fn real(&mut self, name: &str, value: &mut f64);
+    /// A tensor of rows × cols.
+    fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]);
 }

@@ -7,6 +7,7 @@
 pub mod math;
 mod simd;
 pub mod softmax;
+pub mod update;
 
 pub use simd::{Kernel, Lanes, Path, path, set_path, vectorize};
 
@@ -16,4 +17,14 @@ pub fn add<T: crate::real::Real>(out: &mut [T], x: &[T]) {
     for (o, &x) in out.iter_mut().zip(x) {
         *o += x;
     }
+}
+
+/// Σ x², in f64.
+pub fn sum_squares<T: crate::real::Real>(x: &[T]) -> f64 {
+    x.iter().map(|x| x.f64() * x.f64()).sum()
+}
+
+/// No NaN, no infinity.
+pub fn all_finite<T: crate::real::Real>(x: &[T]) -> bool {
+    x.iter().all(|x| x.is_finite())
 }

@@ -1,0 +1,82 @@
+//! Reading a split: sums of nats and tokens; perplexity is made at the edge.
+
+use crate::model::{Model, Tape};
+use crate::params::Params;
+use crate::real::Real;
+use crate::window::{Layout, Streams};
+
+/// What reading a text came to. Sums; means are made by the methods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Σ −log p of all tokens that were predicted.
+    pub nats: f64,
+    /// Their number.
+    pub tokens: u64,
+    /// Σ nats by position in blocks of a given length, if asked for.
+    pub by_position: Vec<f64>,
+}
+
+impl Reading {
+    /// exp(nats per token)
+    pub fn perplexity(&self) -> f64 {
+        (self.nats / self.tokens as f64).exp()
+    }
+
+    /// Bits per token (per character at character level).
+    pub fn bits(&self) -> f64 {
+        self.nats / self.tokens as f64 / std::f64::consts::LN_2
+    }
+
+    /// Perplexity of each position in the block.
+    pub fn perplexity_by_position(&self) -> Vec<f64> {
+        let each = self.tokens as f64 / self.by_position.len() as f64;
+        self.by_position.iter().map(|nats| (nats / each).exp()).collect()
+    }
+}
+
+/// Reads splits; its buffers are reused.
+#[derive(Debug)]
+pub struct Reader<T> {
+    steps: usize,
+    whole: Option<Tape<T>>,
+    rest: Option<Tape<T>>,
+    state: Vec<T>,
+    ends: Vec<T>,
+}
+
+impl<T: Real> Reader<T> {
+    /// Runs `steps` steps at a time. The result does not depend on it, but positions are counted in blocks of it.
+    pub fn new(steps: usize) -> Self {
+        assert!(steps > 0);
+        Self { steps, whole: None, rest: None, state: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Cuts `tokens` into `streams` streams, begins each in the rest state and carries it to the end.
+    pub fn read(&mut self, model: &Model<T>, params: &Params<T>, tokens: &[u32], streams: usize) -> Reading {
+        let cut = Streams::new(tokens, streams);
+        let mut reading = Reading { by_position: vec![0.0; self.steps], ..Reading::default() };
+        self.state.clear();
+        self.state.resize(streams * model.state_width(), model.rest());
+        self.ends.resize(self.state.len(), T::ZERO);
+        let mut at = 0;
+        while at < cut.length() {
+            let steps = self.steps.min(cut.length() - at);
+            let slot = if steps == self.steps { &mut self.whole } else { &mut self.rest };
+            let layout = Layout::new(streams, steps);
+            if slot.as_ref().is_none_or(|tape| tape.layout() != layout) {
+                *slot = Some(model.tape(layout));
+            }
+            let tape = slot.as_mut().expect("just made");
+            cut.fill(&layout, at, 0..streams, &mut tape.inputs, &mut tape.targets);
+            model.prepare(params, tape);
+            model.recur(params, tape, &self.state);
+            reading.nats += model.nats(params, tape);
+            reading.tokens += layout.tokens() as u64;
+            tape.nats_by_step(&mut reading.by_position);
+            model.ends(tape, &mut self.ends);
+            std::mem::swap(&mut self.state, &mut self.ends);
+            at += steps;
+        }
+        reading
+    }
+}

@@ -1,0 +1,377 @@
+//! Training methods. Each turns windows of tokens into updates of θ by the block pass of [`crate::model`] alone.
+//!
+//! To add one: a file here that implements [`Method`], a variant of [`MethodConfig`] with its settings, a line in
+//! [`MethodConfig::build`], its dotted settings in the program's `settings.rs`, its identity with a known method in `tests/identities.rs`.
+
+mod bptt;
+
+pub use bptt::Bptt;
+
+use crate::comm::Comm;
+use crate::model::Model;
+use crate::objective::{Constraint, Penalty};
+use crate::optim::Optimiser;
+use crate::params::{Params, Walk};
+use crate::real::Real;
+use crate::window::Streams;
+
+/// Which method, with its own settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MethodConfig {
+    /// Truncated back-propagation through time.
+    Bptt(BpttConfig),
+    /// Block target propagation.
+    Btprop(BtpropConfig),
+}
+
+/// When θ is updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    /// After each window, or after each `accumulate` windows.
+    Mini {
+        /// Windows per update.
+        accumulate: usize,
+    },
+    /// Once per pass over the corpus.
+    Full,
+}
+
+/// Truncated BPTT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BpttConfig {
+    /// K: steps of a window.
+    pub window: usize,
+    /// Streams side by side.
+    pub streams: usize,
+    /// Windows per update.
+    pub batch: Batch,
+}
+
+/// Block target propagation: free states every B steps, tied to the recurrence by a penalty and perhaps duals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BtpropConfig {
+    /// B: steps of a block; 1 is TPROP.
+    pub block: usize,
+    /// M: consecutive blocks of a window (in batch mode the whole corpus is one window).
+    pub blocks: usize,
+    /// S: streams side by side.
+    pub streams: usize,
+    /// Windows per update, or the whole corpus.
+    pub batch: Batch,
+    /// Order of updates and duals.
+    pub solver: Solver,
+    /// λ at the beginning.
+    pub lambda: f64,
+    /// How λ moves.
+    pub lambda_schedule: LambdaSchedule,
+    /// D_k
+    pub penalty: Penalty,
+    /// Where states may be.
+    pub constraint: Constraint,
+    /// Which state the loss looks at.
+    pub loss: LossOn,
+    /// Where a window's states come from.
+    pub init: Init,
+    /// Whether the first block's start may move.
+    pub first: First,
+    /// What the last block is tied to.
+    pub last: Last,
+    /// How states are updated.
+    pub states: StateConfig,
+    /// Whether starts move with the targets.
+    pub starts: Starts,
+    /// θ steps per window.
+    pub theta_steps: usize,
+    /// How θ is updated.
+    pub theta_solver: ThetaSolver,
+    /// A vocabulary item without weight in the loss (the release's first one).
+    pub ignore: Option<u32>,
+    /// Exchanges by which boundary states of other ranks may lag.
+    pub staleness: usize,
+}
+
+/// Order of updates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Solver {
+    /// States, then θ; no duals.
+    Penalty,
+    /// States, θ, duals (or duals before θ).
+    Admm {
+        /// The duals.
+        duals: DualConfig,
+        /// The release's order: states, duals, θ.
+        before_theta: bool,
+    },
+    /// States and θ together, then duals.
+    Alm {
+        /// The duals.
+        duals: DualConfig,
+        /// Joint steps per window.
+        joint_steps: usize,
+    },
+}
+
+impl Solver {
+    /// The duals, if the solver has any.
+    pub fn duals(&self) -> Option<&DualConfig> {
+        match self {
+            Solver::Penalty => None,
+            Solver::Admm { duals, .. } | Solver::Alm { duals, .. } => Some(duals),
+        }
+    }
+}
+
+/// How duals move.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DualConfig {
+    /// α
+    pub rate: f64,
+    /// The rule.
+    pub rule: DualRule,
+    /// First epoch (from 1) in which they move.
+    pub start_epoch: usize,
+    /// Kept from epoch to epoch (always so in batch mode), or 0 at the beginning of each window.
+    pub stored: bool,
+}
+
+/// How a dual follows its residual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DualRule {
+    /// u ← u + α r
+    Scaled,
+    /// u ← u + α λ (r + u)
+    Gradient,
+    /// u ← u + α λ r / (S·M), as the release does.
+    Mean,
+}
+
+/// How λ moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LambdaSchedule {
+    /// Not at all.
+    Constant,
+    /// Times this factor after each epoch.
+    Geometric(f64),
+    /// After each epoch, up or down by the factor when the residual and the movement of the states differ more than
+    /// tenfold (residual balancing); scaled duals are rescaled with it.
+    Balance(f64),
+}
+
+/// Which state the loss looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossOn {
+    /// ĥ, what the recurrence predicts.
+    Predicted,
+    /// The free state itself (B = 1 only).
+    Free,
+}
+
+/// Where a window's states come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Init {
+    /// The rest state everywhere.
+    Zero,
+    /// Sweeps over all blocks at once, the first from the rest state.
+    Parallel {
+        /// Number of sweeps.
+        sweeps: usize,
+    },
+    /// Sweeps from the states that the last epoch left.
+    Stored {
+        /// Number of sweeps; 0 takes the states as they are.
+        sweeps: usize,
+    },
+    /// Block after block: exact.
+    Sequential,
+}
+
+/// Whether the first block's start may move in the state steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// It stays the end state carried from the window before.
+    Fixed,
+    /// It moves, as in the release.
+    Free,
+}
+
+/// What the last block of a window is tied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Last {
+    /// Nothing.
+    None,
+    /// 0.
+    Zero,
+    /// A target that begins at 0 and moves, as in the release.
+    Free0,
+}
+
+/// Whether starts move with the targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starts {
+    /// One variable is both (the paper).
+    Moving,
+    /// Starts stay where the init put them; only targets move. With `sequential` and ηλ = 1, n state steps make the
+    /// gradient that of BPTT reaching n blocks back.
+    Held,
+}
+
+/// How states are updated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StateConfig {
+    /// Steps per window.
+    pub steps: usize,
+    /// η
+    pub rate: f64,
+    /// The rule.
+    pub rule: StateRule,
+    /// Slope per block, S·M·∂L/∂s, or ∂L/∂s as it is.
+    pub scale: StateScale,
+    /// Largest norm of a block's slope; 0 is off.
+    pub clip: f64,
+    /// Stop the steps of a window once the states move less than this (root mean square); 0 is off.
+    pub tolerance: f64,
+}
+
+/// Update rule of the states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateRule {
+    /// Plain gradient steps.
+    Sgd,
+    /// Adagrad; its accumulator is fresh in each minibatch and kept in batch mode.
+    Adagrad,
+}
+
+/// Which slope the state rule sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateScale {
+    /// S·M·∂L/∂s: a step does not shrink with the number of blocks.
+    Block,
+    /// ∂L/∂s
+    Mean,
+}
+
+/// How θ is updated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ThetaSolver {
+    /// By the optimiser.
+    Gradient,
+    /// The cell's weights in closed form (multiplicative cells, loss on free states, B = 1), the output layer by the optimiser.
+    LeastSquares {
+        /// Ridge.
+        ridge: f64,
+    },
+}
+
+/// What all methods work on.
+#[derive(Debug)]
+pub struct Learner<'a, T> {
+    /// Shape.
+    pub model: &'a Model<T>,
+    /// θ
+    pub params: Params<T>,
+    /// Updates θ.
+    pub optimiser: Optimiser<T>,
+    /// Other ranks.
+    pub comm: &'a dyn Comm,
+    /// The training split.
+    pub tokens: &'a [u32],
+}
+
+impl<'a, T: Real> Learner<'a, T> {
+    /// The training split in streams.
+    pub fn streams(&self, n: usize) -> Streams<'a> {
+        Streams::new(self.tokens, n)
+    }
+}
+
+/// What one θ update saw. Sums; means are made at the edge.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Update {
+    /// Nats of all tokens, at the weights before the update.
+    pub nats: f64,
+    /// Number of tokens.
+    pub tokens: u64,
+    /// Global norm of the gradient before clipping.
+    pub norm: f64,
+    /// Nats by position in the block.
+    pub by_position: Vec<f64>,
+    /// The coupling between blocks.
+    pub coupling: Option<Coupling>,
+}
+
+/// Sums about the coupling of one or more windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coupling {
+    /// Windows summed up.
+    pub windows: f64,
+    /// Σ L over windows.
+    pub objective: f64,
+    /// Σ of the windows' mean C_k.
+    pub penalty: f64,
+    /// Boundaries counted below.
+    pub boundaries: f64,
+    /// Σ ‖r‖
+    pub residual: f64,
+    /// Largest ‖r‖.
+    pub residual_max: f64,
+    /// Σ ‖s‖ over the same boundaries.
+    pub state: f64,
+    /// Σ ‖u‖
+    pub dual: f64,
+    /// Σ ‖s − s at the beginning of the window‖.
+    pub moved: f64,
+}
+
+impl Coupling {
+    /// Adds another one's sums.
+    pub fn add(&mut self, other: &Coupling) {
+        self.windows += other.windows;
+        self.objective += other.objective;
+        self.penalty += other.penalty;
+        self.boundaries += other.boundaries;
+        self.residual += other.residual;
+        self.residual_max = self.residual_max.max(other.residual_max);
+        self.state += other.state;
+        self.dual += other.dual;
+        self.moved += other.moved;
+    }
+}
+
+/// What [`Method::advance`] came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Advance {
+    /// θ was updated.
+    Update(Update),
+    /// The epoch's windows are used up.
+    EpochEnd,
+    /// Asked to pause in the middle of an update; call again to go on from there.
+    Paused,
+    /// The gradient is not finite; θ has not changed.
+    Diverged {
+        /// What was seen.
+        norm: f64,
+        /// Nats per token of the window.
+        nats_per_token: f64,
+    },
+}
+
+/// A training method. It holds everything that shapes its future and shows it to a [`Walk`].
+pub trait Method<T: Real>: Send + std::fmt::Debug {
+    /// A new epoch (from 1): the text begins again.
+    fn begin_epoch(&mut self, learner: &Learner<T>, epoch: usize);
+
+    /// Works until one update is done, the epoch ends, or `pause` (asked between pieces of work) returns true.
+    fn advance(&mut self, learner: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Advance;
+
+    /// Updates of one epoch.
+    fn updates_per_epoch(&self) -> usize;
+
+    /// Tokens of one epoch.
+    fn tokens_per_epoch(&self) -> u64;
+
+    /// Shows or restores the whole state.
+    fn walk(&mut self, walk: &mut dyn Walk<T>);
+
+    /// Time and arithmetic so far.
+    fn clock(&mut self) -> &mut crate::clock::Clock;
+}

@@ -1,0 +1,253 @@
+//! The coupling between blocks: C_k = λ (D_k + u_k · r_k) with the residual r_k = F_k − t_{k+1} between where block k ends and its
+//! target (the start of the next block). D_k is ½‖r_k‖² (L2), a KL divergence between what the output layer reads off
+//! both states, or their sum. The KL sees only the top layer's h; under `kl` the rest of a state keeps its L2 term.
+
+use crate::kernel;
+use crate::mat::{Mat, MatMut, Packed, Start, product_par};
+use crate::model::Model;
+use crate::params::{Grads, Params};
+use crate::real::Real;
+
+/// D_k
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Penalty {
+    /// ½‖r‖²
+    L2,
+    /// KL alone on the top layer's h.
+    Kl(Direction),
+    /// Both.
+    L2Kl(Direction),
+}
+
+impl Penalty {
+    /// The KL's direction, if there is a KL.
+    pub fn kl(self) -> Option<Direction> {
+        match self {
+            Penalty::L2 => None,
+            Penalty::Kl(d) | Penalty::L2Kl(d) => Some(d),
+        }
+    }
+}
+
+/// Which distribution the KL divergence weighs by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// KL(softmax(W F + b) ‖ softmax(W t + b)).
+    Forward,
+    /// KL(softmax(W t + b) ‖ softmax(W F + b)).
+    Reverse,
+}
+
+/// Where free states may be; acts on h, not on c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Constraint {
+    /// Anywhere.
+    None,
+    /// s = tanh z, by reparametrisation.
+    Tanh,
+    /// −1 ≤ s ≤ 1, by projection.
+    Box,
+    /// s = sign z with z kept; slopes pass straight through.
+    Binary,
+    /// At most this many components of each h differ from 0, by projection.
+    Sparse(usize),
+}
+
+/// Sums over boundaries.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CouplingSums {
+    /// Σ C_k
+    pub penalty: f64,
+    /// Boundaries.
+    pub boundaries: f64,
+    /// Σ ‖r‖
+    pub residual: f64,
+    /// max ‖r‖
+    pub residual_max: f64,
+    /// Σ ‖t‖
+    pub state: f64,
+    /// Σ ‖u‖
+    pub dual: f64,
+}
+
+/// The two ends of some boundaries; all rows × state width.
+#[derive(Clone, Copy, Debug)]
+pub struct Boundary<'a, T> {
+    /// F_k, where the blocks end.
+    pub ends: &'a [T],
+    /// t_{k+1}, where they should.
+    pub targets: &'a [T],
+    /// u_k, if there are duals.
+    pub duals: Option<&'a [T]>,
+}
+
+/// Computes coupling terms; holds the work space of the KL.
+#[derive(Debug)]
+pub struct Coupler<T> {
+    penalty: Penalty,
+    weights: Packed<T>,
+    /// W and Wᵀ are packed anew when θ has changed.
+    pack_t: Packed<T>,
+    rows: Packed<T>,
+    logits: [Vec<T>; 2],
+    tops: [Vec<T>; 2],
+    slopes: Vec<T>,
+    /// Floating-point operations in products so far.
+    pub flops: u64,
+}
+
+impl<T: Real> Coupler<T> {
+    /// For one kind of penalty.
+    pub fn new(penalty: Penalty) -> Self {
+        let empty = || [Vec::new(), Vec::new()];
+        Self {
+            penalty,
+            weights: Packed::default(),
+            pack_t: Packed::default(),
+            rows: Packed::default(),
+            logits: empty(),
+            tops: empty(),
+            slopes: Vec::new(),
+            flops: 0,
+        }
+    }
+
+    /// d_end = scale · ∂(Σ C)/∂F and d_target = scale · ∂(Σ C)/∂t (both overwritten); with `grads`, scale · ∂(Σ C)/∂θ of the KL's
+    /// output layer is added there. Returns the sums of `count`ed rows (the first ones).
+    #[allow(clippy::too_many_arguments)]
+    pub fn pull(
+        &mut self,
+        model: &Model<T>,
+        params: &Params<T>,
+        boundary: Boundary<T>,
+        lambda: f64,
+        scale: f64,
+        d_end: &mut [T],
+        d_target: &mut [T],
+        grads: Option<&mut Grads<T>>,
+        count: usize,
+    ) -> CouplingSums {
+        let width = model.state_width();
+        let Boundary { ends, targets, duals } = boundary;
+        assert!(ends.len() == targets.len() && ends.len() == d_end.len() && ends.len() == d_target.len());
+        let weight = T::of(lambda * scale);
+        let top = model.top();
+        let mut sums = CouplingSums::default();
+        for (row, (f, t)) in ends.chunks_exact(width).zip(targets.chunks_exact(width)).enumerate() {
+            let (de, dt) = (&mut d_end[row * width..][..width], &mut d_target[row * width..][..width]);
+            let u = duals.map(|u| &u[row * width..][..width]);
+            let (mut r2, mut rr, mut ur, mut s2, mut u2) = (0.0, 0.0, 0.0, 0.0, 0.0);
+            for j in 0..width {
+                let r = f[j] - t[j];
+                let u = u.map_or(T::ZERO, |u| u[j]);
+                // Under `kl` alone, L2 leaves out what the KL sees.
+                let l2 = if matches!(self.penalty, Penalty::Kl(_)) && top.contains(&j) { T::ZERO } else { r };
+                de[j] = weight * (l2 + u); // λ(r + u)/(S·M)
+                dt[j] = -de[j];
+                rr += (r * r).f64();
+                r2 += (l2 * l2).f64();
+                ur += (u * r).f64();
+                s2 += (t[j] * t[j]).f64();
+                u2 += (u * u).f64();
+            }
+            if row < count {
+                sums.penalty += lambda * (0.5 * r2 + ur);
+                sums.boundaries += 1.0;
+                sums.residual += rr.sqrt();
+                sums.residual_max = sums.residual_max.max(rr.sqrt());
+                sums.state += s2.sqrt();
+                sums.dual += u2.sqrt();
+            } else {
+                sums.penalty += lambda * (0.5 * r2 + ur);
+            }
+        }
+        if let Some(direction) = self.penalty.kl() {
+            let kl = self.kl(model, params, direction, boundary, T::of(lambda * scale), d_end, d_target, grads);
+            sums.penalty += lambda * kl;
+        }
+        sums
+    }
+
+    /// Adds weight · the slopes of Σ KL; returns Σ KL. Runs in pieces of rows that keep the logits small.
+    #[allow(clippy::too_many_arguments)]
+    fn kl(
+        &mut self,
+        model: &Model<T>,
+        params: &Params<T>,
+        direction: Direction,
+        boundary: Boundary<T>,
+        weight: T,
+        d_end: &mut [T],
+        d_target: &mut [T],
+        mut grads: Option<&mut Grads<T>>,
+    ) -> f64 {
+        let (width, top) = (model.state_width(), model.top());
+        let (v, h) = (model.config().vocab, model.config().hidden);
+        let (w_id, b_id) = model.output_ids();
+        let (w, b) = (Mat::new(params.get(w_id), v, h), params.get(b_id));
+        self.pack_t.pack(w.t());
+        self.weights.pack(w);
+        let piece = (model.config().logits_mb * (1 << 20) / (2 * v * T::BYTES)).clamp(1, 256);
+        let mut total = 0.0;
+        let rows = boundary.ends.len() / width;
+        for from in (0..rows).step_by(piece) {
+            let n = piece.min(rows - from);
+            let sides = [boundary.ends, boundary.targets];
+            for (side, states) in sides.into_iter().enumerate() {
+                let tops = &mut self.tops[side];
+                tops.clear();
+                for row in states[from * width..].chunks_exact(width).take(n) {
+                    tops.extend_from_slice(&row[top.clone()]);
+                }
+                let logits = &mut self.logits[side];
+                logits.resize(n * v, T::ZERO);
+                product_par(MatMut::new(logits, n, v), Start::Bias(b), Mat::new(tops, n, h), &self.pack_t);
+                logits.chunks_exact_mut(v).for_each(log_softmax);
+            }
+            let [lp, lq] = &mut self.logits;
+            for (lp, lq) in lp.chunks_exact_mut(v).zip(lq.chunks_exact_mut(v)) {
+                total += match direction {
+                    Direction::Forward => kl_slopes(lp, lq, weight),
+                    Direction::Reverse => kl_slopes(lq, lp, weight),
+                };
+            }
+            for (side, slopes) in [&mut *d_end, &mut *d_target].into_iter().enumerate() {
+                let dl = Mat::new(&self.logits[side], n, v);
+                self.slopes.resize(n * h, T::ZERO);
+                product_par(MatMut::new(&mut self.slopes, n, h), Start::Zero, dl, &self.weights);
+                let rows = slopes[from * width..].chunks_exact_mut(width);
+                for (row, add) in rows.zip(self.slopes.chunks_exact(h)) {
+                    kernel::add(&mut row[top.clone()], add);
+                }
+                if let Some(grads) = grads.as_deref_mut() {
+                    self.rows.pack(Mat::new(&self.tops[side], n, h));
+                    product_par(MatMut::new(grads.sum_into(w_id), v, h), Start::Keep, dl.t(), &self.rows);
+                    let db = grads.sum_into(b_id);
+                    self.logits[side].chunks_exact(v).for_each(|row| kernel::add(db, row));
+                }
+            }
+            self.flops += (2 * n * v * h * if grads.is_some() { 6 } else { 4 }) as u64;
+        }
+        total
+    }
+}
+
+/// In place: row − log Σ exp(row).
+fn log_softmax<T: Real>(row: &mut [T]) {
+    let top = row.iter().copied().fold(T::NEG_INFINITY, T::max);
+    let sum: T = row.iter().map(|&l| (l - top).exp()).sum();
+    let log_z = top + sum.ln();
+    row.iter_mut().for_each(|l| *l -= log_z);
+}
+
+/// D = KL(p ‖ q) from log p and log q, which are replaced by weight · ∂D/∂(logits of p) = p (log p − log q − D) and
+/// weight · ∂D/∂(logits of q) = q − p.
+fn kl_slopes<T: Real>(lp: &mut [T], lq: &mut [T], weight: T) -> f64 {
+    let d: f64 = lp.iter().zip(&*lq).map(|(&a, &b)| (a.exp() * (a - b)).f64()).sum();
+    for (a, b) in lp.iter_mut().zip(lq) {
+        let (p, q) = (a.exp(), b.exp());
+        *a = weight * p * (*a - *b - T::of(d));
+        *b = weight * (q - p);
+    }
+    d
+}
