@@ -4,6 +4,7 @@
 //! A module uses only those above it in the list below. The library never prints and never exits.
 
 pub mod cell;
+pub mod checkpoint;
 pub mod clock;
 pub mod comm;
 pub mod eval;
@@ -19,4 +20,5 @@ pub mod params;
 pub mod real;
 pub mod record;
 pub mod rng;
+pub mod train;
 pub mod window;
