@@ -3,9 +3,11 @@
 //!
 //! A module uses only those above it in the list below. The library never prints and never exits.
 
+pub mod corpus;
 #[allow(unsafe_code)]
 pub mod kernel;
 #[allow(unsafe_code)]
 pub mod mat;
 pub mod real;
 pub mod rng;
+pub mod vocab;
