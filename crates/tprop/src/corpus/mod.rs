@@ -303,7 +303,17 @@ pub enum CorpusError {
         /// Its length.
         bytes: u64,
     },
-    /// Too little text.
+    /// Too little text for three splits.
+    #[error("{}: {tokens} {}, too short to be divided 90/5/5; at least {needed} are needed, so use a longer text", .path.display(), if *.tokens == 1 { "token" } else { "tokens" })]
+    Indivisible {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        tokens: usize,
+        /// Least length.
+        needed: usize,
+    },
+    /// Too little text in the file of a split.
     #[error("{}: {tokens} {} in the {split} split, but at least {needed} are needed; use a longer text", .path.display(), if *.tokens == 1 { "token" } else { "tokens" })]
     Short {
         /// The file.
@@ -389,14 +399,20 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
             let (division, cuts) = rule.unzip();
             let mut tokens = Vec::new();
             let cuts = pieces.read_with_cuts(path, &mut tokens, &cuts.unwrap_or_default())?;
-            let (splits, division) = match division {
-                Some(division) => (at_cuts(tokens, &cuts), division),
+            match division {
+                Some(division) => {
+                    let splits = at_cuts(tokens, &cuts);
+                    for (tokens, split) in splits.iter().zip(Split::ALL) {
+                        long_enough(tokens, path, split)?;
+                    }
+                    (splits, division)
+                }
+                None if tokens.len() < 20 * NEEDED => {
+                    let needed = 20 * NEEDED;
+                    return Err(CorpusError::Indivisible { path: path.clone(), tokens: tokens.len(), needed });
+                }
                 None => ninety(tokens, pieces.line_end()),
-            };
-            for (tokens, split) in splits.iter().zip(Split::ALL) {
-                long_enough(tokens, path, split)?;
             }
-            (splits, division)
         }
     };
     let min_count = config.min_count.unwrap_or(if text8 && level == Level::Word { 11 } else { 1 });

@@ -48,7 +48,7 @@ pub(super) const THEMES: [Theme; 10] = [
                      budding fruitful rooted tangled",
     },
     Theme {
-        nouns: "cook soup pan spoon oven cake recipe kettle plate baker onion pie cup waiter sauce egg carrot apron loaf \
+        nouns: "cook soup pan spoon oven cake recipe kettle plate baker onion pie cup waiter sauce egg carrot apron muffin \
                 pepper dumpling bowl noodle tray biscuit sausage ladle",
         verbs: "bake taste stir boil eat fry slice peel season roast knead swallow chop devour",
         adjectives: "hot sweet spicy fresh burnt hungry crisp sour buttered greasy juicy raw tasty salted creamy bitter \
@@ -83,7 +83,7 @@ pub(super) const THEMES: [Theme; 10] = [
                      inky literate puzzled classical talkative",
     },
     Theme {
-        nouns: "hunter bear forest fox owl path hut deer river squirrel camp trail badger lantern cave mushroom hiker beaver \
+        nouns: "hunter bear forest fox owl path hut stag river squirrel camp trail badger lantern cave mushroom hiker beaver \
                 den branch tent stream rabbit eagle wolverine hedgehog boar",
         verbs: "chase hunt hear climb cross hide frighten feed catch shelter startle sniff stalk outrun",
         adjectives: "hidden lost dense shy snowy furry hollow fearless wooden misty silent rocky prowling nocturnal steep \
@@ -107,10 +107,8 @@ pub(super) const THEMES: [Theme; 10] = [
 
 /// The plural of a noun, or the singular form of a verb.
 pub(super) fn with_s(stem: &str) -> String {
-    let consonant_y = stem.ends_with('y') && !stem.ends_with(['a', 'e', 'i', 'o', 'u']) && {
-        let before = stem.chars().rev().nth(1).unwrap_or('a');
-        !"aeiou".contains(before)
-    };
+    let before_y = stem.strip_suffix('y').and_then(|rest| rest.chars().next_back());
+    let consonant_y = before_y.is_some_and(|c| !"aeiou".contains(c));
     if consonant_y {
         format!("{}ies", &stem[..stem.len() - 1])
     } else if ["s", "x", "z", "ch", "sh"].iter().any(|end| stem.ends_with(end)) {
