@@ -8,4 +8,6 @@ pub mod math;
 mod simd;
 pub mod softmax;
 
+#[cfg(test)]
+pub(crate) use simd::on_each_path;
 pub use simd::{Kernel, Lanes, Path, path, set_path, vectorize};
