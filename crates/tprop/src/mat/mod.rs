@@ -14,9 +14,9 @@ use crate::kernel::Path;
 use crate::real::Real;
 
 pub(crate) use buffer::Buffer;
+pub(crate) use tile::First;
 #[doc(hidden)]
 pub use tile::Panel;
-pub(crate) use tile::First;
 
 /// A matrix to read: element (i, j) stands at `i·row_stride + j·col_stride`.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +94,23 @@ impl<'a, T: Real> MatMut<'a, T> {
         assert!(rows == 0 || cols == 0 || (rows - 1) * stride + cols <= data.len());
         Self { data, rows, cols, stride }
     }
+
+    /// Rows and columns.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        (self.rows, self.cols)
+    }
+
+    /// Rows `from..to`.
+    pub(crate) fn rows_range_mut(&mut self, from: usize, to: usize) -> MatMut<'_, T> {
+        assert!(from <= to && to <= self.rows);
+        let skip = if from == to { 0 } else { from * self.stride };
+        MatMut { data: &mut self.data[skip..], rows: to - from, cols: self.cols, stride: self.stride }
+    }
+
+    /// The values and how far rows lie apart.
+    pub(crate) fn into_parts(self) -> (&'a mut [T], usize) {
+        (self.data, self.stride)
+    }
 }
 
 /// Where the sums of a product begin.
@@ -127,10 +144,26 @@ impl<T> Default for Packed<T> {
 impl<T: Real> Packed<T> {
     /// Packs B (k × n); transposed views are welcome.
     pub fn pack(&mut self, b: Mat<T>) {
-        (self.k, self.n) = (b.rows(), b.cols());
-        self.path = crate::kernel::path();
-        let width = T::panel_width(self.path);
-        self.data.set_len(self.n.div_ceil(width) * width * self.k);
+        self.pack_for(crate::kernel::path(), b);
+    }
+
+    /// The same for a given path.
+    pub(crate) fn pack_for(&mut self, path: Path, b: Mat<T>) {
+        self.lay_out(path, b, b.cols());
+    }
+
+    /// [B | 1]: with a last column of ones.
+    pub(crate) fn pack_with_ones(&mut self, path: Path, b: Mat<T>) {
+        self.lay_out(path, b, b.cols() + 1);
+        let width = self.width();
+        let last = &mut self.data.as_mut_slice()[b.cols() / width * width * b.rows()..];
+        last.iter_mut().skip(b.cols() % width).step_by(width).for_each(|x| *x = T::ONE);
+    }
+
+    fn lay_out(&mut self, path: Path, b: Mat<T>, n: usize) {
+        (self.k, self.n, self.path) = (b.rows(), n, path);
+        let width = self.width();
+        self.data.set_len(n.div_ceil(width) * width * self.k);
         pack::pack(self.data.as_mut_slice(), width, b);
     }
 
@@ -147,11 +180,6 @@ impl<T: Real> Packed<T> {
     /// Columns of a panel.
     pub(crate) fn width(&self) -> usize {
         T::panel_width(self.path)
-    }
-
-    /// The path of the panels.
-    pub(crate) fn path(&self) -> Path {
-        self.path
     }
 
     /// The panels, one after the other.
@@ -228,6 +256,27 @@ fn check<T: Real>(c: &MatMut<T>, start: Start<T>, a: Mat<T>, b: &Packed<T>) {
     assert_eq!((a.rows(), b.n, a.cols()), (c.rows, c.cols, b.k), "shapes of a product do not fit");
     if let Start::Bias(bias) = start {
         assert_eq!(bias.len(), c.cols, "length of the bias");
+    }
+}
+
+/// One panel, in blocks of k.
+///
+/// # Safety
+/// As for [`crate::kernel::Lanes::panel`]; A has no segments.
+pub(crate) unsafe fn in_blocks<T: Real>(path: Path, panel: Panel<T>) {
+    let width = T::panel_width(path);
+    let (mut part, mut left) = (panel, panel.k);
+    loop {
+        part.k = left.min(KC);
+        // SAFETY: the caller's word; the blocks lie in the panel.
+        unsafe { T::panel(path, &part) };
+        left -= part.k;
+        if left == 0 {
+            break;
+        }
+        part.a = part.a.wrapping_add(part.k * part.a_col);
+        part.b = part.b.wrapping_add(part.k * width);
+        part.first = First::Keep;
     }
 }
 

@@ -92,7 +92,9 @@ proptest! {
 
 #[test]
 fn products_longer_than_every_block_agree_with_the_twin() {
-    for (m, n, k) in [(1, 1, 1), (13, 33, 2 * KC + 1), (MC + 5, 7, KC), (2 * MC + 1, 40, 9), (12, 700, 300), (700, 65, 70)] {
+    for (m, n, k) in
+        [(1, 1, 1), (13, 33, 2 * KC + 1), (MC + 5, 7, KC), (2 * MC + 1, 40, 9), (12, 700, 300), (700, 65, 70)]
+    {
         for turned in [[false, false], [true, false], [false, true], [true, true]] {
             for start in 0..3 {
                 let case = Case { m, n, k, pads: [1, 0, 2], turned, start };

@@ -378,14 +378,30 @@ mod x86 {
     pub mod single {
         use super::*;
         vector!(
-            F32x16, __m512, f32, 16, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps,
-            _mm512_fmadd_ps, _mm512_mul_ps,
+            F32x16,
+            __m512,
+            f32,
+            16,
+            _mm512_setzero_ps,
+            _mm512_set1_ps,
+            _mm512_loadu_ps,
+            _mm512_storeu_ps,
+            _mm512_fmadd_ps,
+            _mm512_mul_ps,
             |p, n, x| _mm512_maskz_loadu_ps((1u16 << n) - 1, p),
             _mm512_mask_storeu_ps(p, (1u16 << n) - 1, x)
         );
         vector!(
-            F32x8, __m256, f32, 8, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps,
-            _mm256_fmadd_ps, _mm256_mul_ps,
+            F32x8,
+            __m256,
+            f32,
+            8,
+            _mm256_setzero_ps,
+            _mm256_set1_ps,
+            _mm256_loadu_ps,
+            _mm256_storeu_ps,
+            _mm256_fmadd_ps,
+            _mm256_mul_ps,
             |p, n, x| _mm256_maskload_ps(p, _mm256_loadu_si256(MASK32.as_ptr().add(8 - n).cast())),
             _mm256_maskstore_ps(p, _mm256_loadu_si256(MASK32.as_ptr().add(8 - n).cast()), x)
         );
@@ -395,14 +411,30 @@ mod x86 {
     pub mod double {
         use super::*;
         vector!(
-            F64x8, __m512d, f64, 8, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd,
-            _mm512_fmadd_pd, _mm512_mul_pd,
+            F64x8,
+            __m512d,
+            f64,
+            8,
+            _mm512_setzero_pd,
+            _mm512_set1_pd,
+            _mm512_loadu_pd,
+            _mm512_storeu_pd,
+            _mm512_fmadd_pd,
+            _mm512_mul_pd,
             |p, n, x| _mm512_maskz_loadu_pd((1u8 << n) - 1, p),
             _mm512_mask_storeu_pd(p, (1u8 << n) - 1, x)
         );
         vector!(
-            F64x4, __m256d, f64, 4, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd,
-            _mm256_fmadd_pd, _mm256_mul_pd,
+            F64x4,
+            __m256d,
+            f64,
+            4,
+            _mm256_setzero_pd,
+            _mm256_set1_pd,
+            _mm256_loadu_pd,
+            _mm256_storeu_pd,
+            _mm256_fmadd_pd,
+            _mm256_mul_pd,
             |p, n, x| _mm256_maskload_pd(p, _mm256_loadu_si256(MASK64.as_ptr().add(4 - n).cast())),
             _mm256_maskstore_pd(p, _mm256_loadu_si256(MASK64.as_ptr().add(4 - n).cast()), x)
         );
