@@ -21,6 +21,8 @@ pub mod objective;
 pub mod optim;
 pub mod method;
 pub mod eval;
+pub mod adapt;
+pub mod theorem;
 pub mod record;
 pub mod checkpoint;
 pub mod train;
