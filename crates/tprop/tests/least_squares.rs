@@ -211,16 +211,23 @@ fn language(n: usize) -> Vec<u32> {
     text
 }
 
-/// Perplexity on the training text before and after some epochs; infinite if it diverged.
-fn train(cell: CellKind, theta_solver: ThetaSolver, streams: usize, rate: f64, updates: usize) -> (f64, f64) {
-    let text = language(1601);
+/// Perplexity on the training text before and after 100 updates, each on the whole text as 80 streams of 20 blocks; infinite if it
+/// diverged. `rates` are those of the states and of the optimiser. Streams are short because without a non-linearity
+/// nothing bounds a state that is carried on and on.
+fn train(cell: CellKind, theta_solver: Option<ThetaSolver>, rates: (f64, f64)) -> (f64, f64) {
+    let (text, streams, updates) = (language(1601), 80, 100);
     let model = Model::new(ModelConfig { cell, hidden: 12, embed: 12, init: 0.1, ..ModelConfig::new(VOCAB) });
-    let states = StateConfig { rate, ..settings(1, 1).states };
-    let config = BtpropConfig { theta_solver, lambda: 1.0, states, ..settings(streams, 20) };
+    let states = StateConfig { rate: rates.0, ..settings(1, 1).states };
+    let config = match theta_solver {
+        Some(theta_solver) => {
+            MethodConfig::Btprop(BtpropConfig { theta_solver, lambda: 1.0, states, ..settings(streams, 20) })
+        }
+        None => MethodConfig::Bptt(BpttConfig { window: 20, streams, batch: Batch::Mini { accumulate: 1 } }),
+    };
     let mut l = learner(&model, model.initial(1), &text, &Solo);
-    let optim = OptimConfig { rule: Rule::Adagrad { eps: 1e-5 }, rate: 0.03, clip: 0.5 };
+    let optim = OptimConfig { rule: Rule::Adagrad { eps: 1e-5 }, rate: rates.1, clip: 0.5 };
     l.optimiser = Optimiser::new(optim, model.plan());
-    let mut method = MethodConfig::Btprop(config).build(&l).unwrap();
+    let mut method = config.build(&l).unwrap();
     let ppl = |params: &Params<f64>| Reader::new(20).read(&model, params, &text, streams).perplexity();
     let before = ppl(&l.params);
     for epoch in 1..=updates / method.updates_per_epoch() {
@@ -236,16 +243,33 @@ fn train(cell: CellKind, theta_solver: ThetaSolver, streams: usize, rate: f64, u
     (before, ppl(&l.params))
 }
 
-/// Least squares learns something, as the gradient does; the figures show with `--nocapture`.
+/// State rate and ridge that did best in a small grid.
+const TUNED: [(CellKind, f64, f64); 2] = [(CellKind::MultGated, 0.3, 100.0), (CellKind::Mult, 0.05, 10.0)];
+
 #[test]
 fn it_learns() {
-    for (cell, streams, rate) in [(CellKind::MultGated, 20, 0.5), (CellKind::MultGated, 20, 2.0), (CellKind::Mult, 80, 0.1)] {
-        for ridge in [1.0, 10.0, 100.0] {
-            let (before, after) = train(cell, ThetaSolver::LeastSquares { ridge }, streams, rate, 100);
-            println!("{cell:?}, {streams} streams, rate {rate}, ridge {ridge}: perplexity {before:.3} → {after:.3}");
+    for (cell, state_rate, ridge) in TUNED {
+        let (before, after) = train(cell, Some(ThetaSolver::LeastSquares { ridge }), (state_rate, 0.01));
+        assert!(after < 0.96 * before, "{cell:?}: {before} → {after}");
+    }
+}
+
+/// A table to look at (`--ignored --nocapture`): gradient steps in θ and BPTT beside least squares, each at several rates.
+#[test]
+#[ignore = "prints a comparison, claims nothing"]
+fn beside_gradient_steps_and_bptt() {
+    for (cell, state_rate, ridge) in TUNED {
+        let methods = [
+            ("least squares", Some(ThetaSolver::LeastSquares { ridge })),
+            ("gradient", Some(ThetaSolver::Gradient)),
+            ("BPTT", None),
+        ];
+        for (name, theta_solver) in methods {
+            for rate in [0.001, 0.003, 0.01, 0.03] {
+                let (before, after) = train(cell, theta_solver, (state_rate, rate));
+                println!("{cell:?}, {name}, rate {rate}: perplexity {before:.3} → {after:.3}");
+            }
         }
-        let (before, after) = train(cell, ThetaSolver::Gradient, streams, rate, 100);
-        println!("{cell:?}, {streams} streams, rate {rate}, gradient: perplexity {before:.3} → {after:.3}");
     }
 }
 
