@@ -5,9 +5,12 @@
 //! over `k` in one chain of fused multiply-adds per element; reductions run in a fixed number of lanes.
 
 pub mod math;
+mod reduce;
 mod simd;
 pub mod softmax;
+pub mod update;
 
+pub use reduce::{add, add_scaled, all_finite, scale, sum_squares};
 #[cfg(test)]
 pub(crate) use simd::on_each_path;
 pub use simd::{Kernel, Lanes, Path, path, set_path, vectorize};
