@@ -1,2 +1,3 @@
-//! The program `tprop`.
-fn main() {}
+//! t
+mod settings;
+fn main(){}
