@@ -14,17 +14,18 @@ pub mod typed;
 mod values;
 
 pub use convert::Checkpointing;
+pub use parse::nearest_name;
 pub use show::{list, list_presets};
 pub use typed::{SettingError, Typed};
 
 use presets::PRESETS;
 use std::collections::HashMap;
-use table::{Default, TABLE};
+use table::{TABLE, Usual};
 use typed::{Place, Written};
 use values::Values;
 
 /// What was typed, by source.
-#[derive(Debug, std::default::Default)]
+#[derive(Debug, Default)]
 pub struct Sources {
     /// From the file, in its order.
     pub file: Vec<Typed>,
@@ -65,7 +66,7 @@ impl Settings {
         }
         let mut values = Values::empty();
         for setting in TABLE {
-            if let Default::Is(text) = setting.default {
+            if let Usual::Is(text) = setting.default {
                 values.set(setting.name, parse::value(setting, &ours(setting.name, text, "default"))?);
             }
         }
@@ -83,7 +84,7 @@ impl Settings {
         fixed.extend(&names);
         // They follow from settings that are known by now.
         for setting in TABLE {
-            if let Default::Follows(_, of) = setting.default
+            if let Usual::Follows(_, of) = setting.default
                 && !fixed.contains(&setting.name)
             {
                 values.set(setting.name, of(&values));
@@ -120,7 +121,7 @@ fn find_preset(typed: &Typed) -> Result<&'static presets::Preset, SettingError> 
         let names: Vec<_> = PRESETS.iter().map(|p| p.name).collect();
         let near = parse::nearest_preset(&typed.text).map_or(String::new(), |n| format!("; did you mean {n}?"));
         let shown = tprop::vocab::printable(&typed.text);
-        SettingError::at(&typed.place, format!("preset = {shown}: must be one of {}{near}", names.join(", ")))
+        SettingError::at(&typed.place, format!("preset must be one of {}, not {shown}{near}", names.join(", ")))
     })
 }
 

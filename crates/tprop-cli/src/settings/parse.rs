@@ -8,8 +8,11 @@ use super::values::Value;
 /// The value of a setting.
 pub fn value(setting: &Setting, typed: &Typed) -> Result<Value, SettingError> {
     let refuse = |why: &str| {
-        let shown = tprop::vocab::printable(&typed.text);
-        let mut message = format!("{} = {shown}: must be {}", setting.name, setting.kind.allowed());
+        let shown = match tprop::vocab::printable(&typed.text) {
+            text if text.is_empty() => "empty".to_owned(),
+            text => text,
+        };
+        let mut message = format!("{} must be {}, not {shown}", setting.name, setting.kind.allowed());
         if !why.is_empty() {
             message = format!("{message}; {why}");
         }

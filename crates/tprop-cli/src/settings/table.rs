@@ -18,7 +18,7 @@ pub struct Setting {
     /// What it may be.
     pub kind: Kind,
     /// What it is unless someone says otherwise.
-    pub default: Default,
+    pub default: Usual,
 }
 
 /// What a setting may be.
@@ -48,14 +48,14 @@ pub enum Kind {
 
 /// Where a default comes from.
 #[derive(Clone, Copy)]
-pub enum Default {
+pub enum Usual {
     /// This text, read as if it had been typed.
     Is(&'static str),
     /// It follows from other settings or from the library; the text says how.
     Follows(&'static str, fn(&Values) -> Value),
 }
 
-use Default::{Follows, Is};
+use Usual::{Follows, Is};
 use Kind::{Choice, Flag, Form, Text};
 
 const fn count(least: u64, most: u64) -> Kind {
@@ -74,7 +74,7 @@ const fn real_or(above: f64, most: f64, zero: &'static str) -> Kind {
     Kind::Real { above, most, zero: Some(zero) }
 }
 
-const fn plain(name: &'static str, doc: &'static str, kind: Kind, default: Default) -> Setting {
+const fn plain(name: &'static str, doc: &'static str, kind: Kind, default: Usual) -> Setting {
     Setting { name, flag: None, doc, kind, default }
 }
 
@@ -83,7 +83,7 @@ const fn flagged(
     flag: &'static str,
     doc: &'static str,
     kind: Kind,
-    default: Default,
+    default: Usual,
 ) -> Setting {
     Setting { name, flag: Some(flag), doc, kind, default }
 }

@@ -78,7 +78,7 @@ fn parity_switches_on_every_deviation() {
 #[test]
 fn refusals_say_what_is_allowed() {
     for (argument, expected) in [
-        ("model.hidden=0", "model.hidden=0: model.hidden = 0: must be a whole number from 1 to 32768"),
+        ("model.hidden=0", "model.hidden=0: model.hidden must be a whole number from 1 to 32768, not 0"),
         ("model.hidden=-3", "from 1 to 32768"),
         ("model.hidden=1.5", "from 1 to 32768"),
         ("model.hidden=1e30", "from 1 to 32768"),
@@ -128,7 +128,7 @@ fn combinations_name_the_way_out() {
 #[test]
 fn files_are_refused_with_line_and_column() {
     for (text, expected) in [
-        ("[model]\nhidden = 0\n", "a.toml: line 2, column 1: model.hidden = 0"),
+        ("[model]\nhidden = 0\n", "a.toml: line 2, column 1: model.hidden must be a whole number from 1 to 32768, not 0"),
         ("[model]\n  hiden = 5\n", "a.toml: line 2, column 3: there is no setting model.hiden; did you mean model.hidden?"),
         ("[model\n", "a.toml: line 1, column 7"),
         ("a = 1\na = 2\n", "a.toml: line 2, column 1"),
