@@ -3,20 +3,24 @@
 //!
 //! A module uses only those above it in the list below. The library never prints and never exits.
 
-pub mod cell;
-pub mod clock;
-pub mod comm;
-pub mod eval;
-#[allow(unsafe_code)]
-pub mod kernel;
+pub mod real;
 #[allow(unsafe_code)]
 pub mod mat;
-pub mod method;
+#[allow(unsafe_code)]
+pub mod kernel;
+pub mod rng;
+pub mod vocab;
+pub mod corpus;
+pub mod window;
+pub mod params;
+pub mod clock;
+pub mod cell;
 pub mod model;
+pub mod comm;
 pub mod objective;
 pub mod optim;
-pub mod params;
-pub mod real;
+pub mod method;
+pub mod eval;
 pub mod record;
-pub mod rng;
-pub mod window;
+pub mod checkpoint;
+pub mod train;

@@ -167,7 +167,7 @@ impl<T: Real> Model<T> {
     /// Initial weights: a function of the seed and the shape.
     pub fn initial(&self, seed: u64) -> Params<T> {
         let mut params = Params::zeros(&self.plan);
-        let recurrent = 1.0 / (self.config.hidden as f64).sqrt();
+        let recurrent = self.cell.spread() / (self.config.hidden as f64).sqrt();
         let mut draw = |id: Id, bound: f64, kind: Option<Tensor>| {
             let entry = self.plan.entry(id);
             let draws = Draws::new(seed, &entry.name);
@@ -662,6 +662,11 @@ impl<T: Real> Tape<T> {
     /// Rows, steps and their order.
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// What the output layer needs to run on other states than the tape's.
+    pub fn output_parts(&mut self) -> (&mut softmax::Softmax<T>, &mut [T], &[u32], &mut Clock) {
+        (&mut self.softmax, &mut self.nats, &self.targets, &mut self.clock)
     }
 
     /// Sum of the nats of all tokens.

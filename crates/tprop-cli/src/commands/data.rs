@@ -1,8 +1,8 @@
 //! `data`: list, get, inspect.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use tprop::corpus::{self, CorpusConfig, CorpusError, DATASETS, Level};
+use tprop::corpus::{self, DATASETS, Dataset, Level};
 
 use crate::args::{Data, LevelArg};
 use crate::console::{self, bytes, grouped};
@@ -21,8 +21,7 @@ fn list(data_dir: Option<&Path>) -> Outcome {
     let places = corpus::places(data_dir);
     let mut text = String::new();
     for set in DATASETS {
-        let here = is_here(set.name, data_dir);
-        let state = if here { "here" } else { "-" };
+        let state = if is_here(&set, &places) { "here" } else { "-" };
         text += &format!("{:<14} {state:<6} {}\n", set.name, set.about);
     }
     console::data(&text)?;
@@ -31,14 +30,10 @@ fn list(data_dir: Option<&Path>) -> Outcome {
     Ok(())
 }
 
-/// Whether a data set is found, without reading it: a made-up level of settings stops before the first byte.
-fn is_here(name: &str, data_dir: Option<&Path>) -> bool {
-    let config = CorpusConfig {
-        source: Some(name.to_owned()),
-        data_dir: data_dir.map(Path::to_owned),
-        ..CorpusConfig::default()
-    };
-    !matches!(corpus::locate(&config), Err(CorpusError::NotHere { .. } | CorpusError::Missing(_)))
+/// Whether something of the data set's name is in one of the places; `train` looks closer.
+fn is_here(set: &Dataset, places: &[PathBuf]) -> bool {
+    let names = [set.get.to_owned(), format!("{}.train.txt", set.get)];
+    places.iter().any(|place| names.iter().any(|name| place.join(name).exists()))
 }
 
 fn get(name: &str, _data_dir: Option<&Path>) -> Outcome {

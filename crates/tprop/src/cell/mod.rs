@@ -124,6 +124,11 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
         T::ZERO
     }
 
+    /// Recurrent weights are drawn within ±spread/√hidden.
+    fn spread(&self) -> f64 {
+        1.0
+    }
+
     /// Added to the random initial value of a weight at (row, column) of `tensor`: its centre.
     fn centre(&self, _tensor: Tensor, _row: usize, _col: usize, _cols: usize) -> f64 {
         0.0

@@ -35,6 +35,11 @@ impl<T: Real> Cell<T> for Mult {
         T::ONE
     }
 
+    /// A product of many factors must stay near 1.
+    fn spread(&self) -> f64 {
+        0.1
+    }
+
     fn centre(&self, tensor: Tensor, row: usize, col: usize, cols: usize) -> f64 {
         match tensor {
             Tensor::Embedding => 1.0,

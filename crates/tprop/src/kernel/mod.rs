@@ -9,6 +9,8 @@ mod simd;
 pub mod softmax;
 pub mod update;
 
+#[cfg(test)]
+pub(crate) use simd::on_each_path;
 pub use simd::{Kernel, Lanes, Path, path, set_path, vectorize};
 
 /// out += x

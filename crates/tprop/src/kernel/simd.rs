@@ -111,6 +111,27 @@ pub fn vectorize<K: Kernel>(kernel: K) -> K::Out {
 }
 
 /// What the products need to know about a number type; implemented for `f32` and `f64` only.
-pub trait Lanes: Sized {}
-impl Lanes for f32 {}
-impl Lanes for f64 {}
+pub trait Lanes: Sized {
+    /// Columns of a packed panel.
+    #[doc(hidden)]
+    fn panel_width(path: Path) -> usize;
+
+    /// C = first + A·B for one panel.
+    ///
+    /// # Safety
+    /// The pointers and extents of the panel must be valid, C must not overlap what is read, and the machine must have
+    /// the path.
+    #[doc(hidden)]
+    unsafe fn panel(path: Path, panel: &crate::mat::Panel<Self>);
+}
+
+/// Runs a test once on each path of this machine, best last; one such test at a time.
+#[cfg(test)]
+pub(crate) fn on_each_path(mut test: impl FnMut(Path)) {
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    for path in Path::available() {
+        assert!(set_path(path));
+        test(path);
+    }
+}

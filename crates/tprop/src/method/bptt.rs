@@ -5,13 +5,14 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use super::pieces::Pieces;
 use super::{Advance, Batch, BpttConfig, Learner, Method, Update};
 use crate::clock::{Clock, Part};
 use crate::comm::{share, sum_gradient};
-use crate::model::{Model, Tape};
+use crate::model::Model;
 use crate::params::{Grads, Params, Walk};
 use crate::real::Real;
-use crate::window::{Layout, Streams};
+use crate::window::Streams;
 
 /// Truncated BPTT.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub struct Bptt<T> {
     /// Streams of this rank.
     streams: Range<usize>,
     windows: usize,
-    tapes: Vec<Piece<T>>,
+    pieces: Pieces<T>,
     /// The state at the beginning of the next window, one row a stream of this rank.
     carried: Vec<T>,
     ends: Vec<T>,
@@ -36,25 +37,32 @@ pub struct Bptt<T> {
     clock: Clock,
 }
 
-/// A tape and how many pieces share it: only the first and a shorter last one differ in shape.
-#[derive(Debug)]
-struct Piece<T> {
-    tape: Tape<T>,
-    rows: usize,
-}
-
 impl<T: Real> Bptt<T> {
-    /// Plans the windows of a training split. `rows_at_once` bounds the memory of a pass.
-    pub fn new(config: BpttConfig, learner: &Learner<T>) -> Self {
+    /// Plans the windows of a training split.
+    pub fn new(config: BpttConfig, learner: &Learner<T>) -> Result<Self, String> {
         let model = learner.model;
+        let (tokens, needed) = (learner.tokens.len(), config.streams * config.window + 1);
+        if tokens < needed {
+            return Err(format!(
+                "the training split has {tokens} tokens; train.streams={} × bptt.window={} needs at least {needed}",
+                config.streams, config.window
+            ));
+        }
+        if learner.comm.size() > config.streams {
+            return Err(format!(
+                "{} ranks share train.streams={}; use at least as many streams",
+                learner.comm.size(),
+                config.streams
+            ));
+        }
         let streams = share(config.streams, learner.comm.rank(), learner.comm.size());
         let windows = learner.streams(config.streams).length() / config.window;
         let width = model.state_width();
         let several = config.batch != Batch::Mini { accumulate: 1 };
-        let tapes = pieces(model, streams.len(), config.window);
-        Self {
+        let pieces = Pieces::new(model, streams.len(), config.window);
+        Ok(Self {
             windows,
-            tapes,
+            pieces,
             carried: vec![model.rest(); streams.len() * width],
             ends: vec![T::ZERO; streams.len() * width],
             grads: model.grads(),
@@ -66,7 +74,7 @@ impl<T: Real> Bptt<T> {
             clock: Clock::default(),
             streams,
             config,
-        }
+        })
     }
 
     fn windows_per_update(&self) -> usize {
@@ -81,53 +89,23 @@ impl<T: Real> Bptt<T> {
         let width = model.state_width();
         let scale = T::of(1.0 / (self.config.streams * self.config.window) as f64);
         self.grads.clear();
-        let mut row = 0;
-        let mut piece = 0;
-        while row < self.streams.len() {
-            let Piece { tape, rows } = &mut self.tapes[piece];
-            let here = row..row + *rows;
-            let layout = tape.layout();
+        for i in 0..self.pieces.count() {
+            let (rows, tape) = self.pieces.get(i);
             let at = self.at as usize * self.config.window;
             // Block 0 of each stream, so that row = stream.
-            let streams = self.streams.start + here.start..self.streams.start + here.end;
-            cut.fill(&layout, at, streams, &mut tape.inputs, &mut tape.targets);
+            let streams = self.streams.start + rows.start..self.streams.start + rows.end;
+            cut.fill(&tape.layout(), at, streams, &mut tape.inputs, &mut tape.targets);
+            let states = rows.start * width..rows.end * width;
             model.prepare(params, tape);
-            let states = here.start * width..here.end * width;
             model.recur(params, tape, &self.carried[states.clone()]);
             model.ends(tape, &mut self.ends[states]);
             self.nats += model.loss(params, tape, scale, None, Some(&mut self.grads));
             tape.nats_by_step(&mut self.by_position);
             model.backward(params, tape, true, None, None, Some(&mut self.grads));
-            row = here.end;
-            if self.tapes.get(piece + 1).is_some_and(|next| row + next.rows == self.streams.len()) {
-                piece += 1;
-            }
         }
         self.grads.settle();
         std::mem::swap(&mut self.carried, &mut self.ends);
     }
-}
-
-/// Rows of a pass are run in pieces whose tapes stay below about this.
-const TAPE_BYTES: usize = 256 << 20;
-
-/// One tape for the whole, or one for full pieces and one for what is left over.
-fn pieces<T: Real>(model: &Model<T>, rows: usize, steps: usize) -> Vec<Piece<T>> {
-    let at_once = rows_at_once(model, steps).min(rows.max(1));
-    let mut tapes = Vec::new();
-    if rows >= at_once {
-        tapes.push(Piece { tape: model.tape(Layout::new(at_once, steps)), rows: at_once });
-    }
-    if rows % at_once > 0 {
-        tapes.push(Piece { tape: model.tape(Layout::new(rows % at_once, steps)), rows: rows % at_once });
-    }
-    tapes
-}
-
-/// How many rows of `steps` steps a tape of a fixed size holds: a function of the model's shape alone.
-pub(super) fn rows_at_once<T: Real>(model: &Model<T>, steps: usize) -> usize {
-    let row = model.tape_bytes_per_token() * steps;
-    (TAPE_BYTES / row.max(1)).max(32) / 32 * 32
 }
 
 impl<T: Real> Method<T> for Bptt<T> {
@@ -199,9 +177,7 @@ impl<T: Real> Method<T> for Bptt<T> {
     }
 
     fn clock(&mut self) -> &mut Clock {
-        for piece in &mut self.tapes {
-            self.clock.take(&mut piece.tape.clock);
-        }
+        self.pieces.take_clock(&mut self.clock);
         &mut self.clock
     }
 }

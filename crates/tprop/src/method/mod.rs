@@ -4,8 +4,13 @@
 //! [`MethodConfig::build`], its dotted settings in the program's `settings.rs`, its identity with a known method in `tests/identities.rs`.
 
 mod bptt;
+mod btprop;
+mod least_squares;
+mod pieces;
+mod states;
 
 pub use bptt::Bptt;
+pub use btprop::Btprop;
 
 use crate::comm::Comm;
 use crate::model::Model;
@@ -22,6 +27,24 @@ pub enum MethodConfig {
     Bptt(BpttConfig),
     /// Block target propagation.
     Btprop(BtpropConfig),
+}
+
+impl MethodConfig {
+    /// The method, planned for a training split. The text says what does not fit.
+    pub fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, String> {
+        match self {
+            MethodConfig::Bptt(config) => Ok(Box::new(Bptt::new(config.clone(), learner)?)),
+            MethodConfig::Btprop(config) => Ok(Box::new(Btprop::new(config.clone(), learner)?)),
+        }
+    }
+
+    /// Positions of a block.
+    pub fn positions(&self) -> usize {
+        match self {
+            MethodConfig::Bptt(config) => config.window,
+            MethodConfig::Btprop(config) => config.block,
+        }
+    }
 }
 
 /// When θ is updated.
@@ -368,6 +391,11 @@ pub trait Method<T: Real>: Send + std::fmt::Debug {
 
     /// Tokens of one epoch.
     fn tokens_per_epoch(&self) -> u64;
+
+    /// λ of the present epoch, if the method has one.
+    fn lambda(&self) -> Option<f64> {
+        None
+    }
 
     /// Shows or restores the whole state.
     fn walk(&mut self, walk: &mut dyn Walk<T>);

@@ -1,0 +1,592 @@
+//! Files, or the built-in language, to the splits of a corpus: words, characters or bytes as tokens.
+//!
+//! A file is read once, in chunks: memory goes into the tokens (4 bytes each) and the different words, not into the text. The
+//! vocabulary is made behind the reading, when all counts are known, and the tokens are then renumbered in place.
+//!
+//! Tokens are numbered by falling frequency, and by first occurrence among equals: a cut-off then keeps a prefix, the rows of
+//! frequent words lie together in memory, and the order does not depend on a hash. `<unk>` has the count of all that it stands
+//! for and appears only when something is unknown; a corpus that has its own `<unk>` keeps that one.
+//!
+//! The vocabulary comes from the whole training split even if `max_tokens` takes a slice of it, so that perplexities of
+//! different slices can be compared.
+
+mod find;
+mod inspect;
+mod read;
+pub mod synth;
+mod words;
+
+pub use crate::vocab::Level;
+pub use find::{DATASETS, Dataset, places};
+pub use inspect::{Inspection, inspect};
+pub use synth::SynthConfig;
+
+use crate::vocab::{Cutting, EOS, UNK, Vocab, hex};
+use find::Found;
+use read::Pieces;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use synth::{Language, Memory};
+
+/// A part of a corpus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// For the weights.
+    Train,
+    /// For stopping and choosing.
+    Valid,
+    /// For the last figure.
+    Test,
+}
+
+impl Split {
+    /// All three.
+    pub const ALL: [Split; 3] = [Split::Train, Split::Valid, Split::Test];
+
+    /// As users and files spell it.
+    pub fn name(self) -> &'static str {
+        ["train", "valid", "test"][self as usize]
+    }
+}
+
+impl std::fmt::Display for Split {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which splits a vocabulary is made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VocabFrom {
+    /// The training split: what a model can know.
+    #[default]
+    Train,
+    /// All splits, as the paper did.
+    All,
+}
+
+/// Where a corpus comes from and how it is cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CorpusConfig {
+    /// A file, a directory or the name of a known data set; none is the built-in language.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Where names are looked up first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_dir: Option<PathBuf>,
+    /// What a token is; data sets whose name ends in `-char` are always read as characters.
+    pub level: Level,
+    /// Whether a line end is a token; by default it is, except in text8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eos: Option<bool>,
+    /// Rarer words become `<unk>`; 1 by default, 11 for text8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_count: Option<usize>,
+    /// Largest size of the vocabulary, `<unk>` and `<eos>` included; not below 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_vocab: Option<usize>,
+    /// Which splits the vocabulary is made from.
+    pub vocab_from: VocabFrom,
+    /// Uses only so many tokens of the training split.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<usize>,
+}
+
+/// How a corpus was divided into splits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Division {
+    /// It came in three files.
+    Files,
+    /// One file, 90/5/5, cut at line ends.
+    Lines,
+    /// One file, 90/5/5, cut between tokens because it has few lines.
+    Tokens,
+    /// text8 in words: the first 99,000,000 bytes, and the last 1,000,000 as both valid and test.
+    Text8Words,
+    /// text8 in characters: 90,000,000 bytes, 5,000,000 and 5,000,000.
+    Text8Chars,
+    /// Three texts of the built-in language.
+    Generated,
+}
+
+/// A corpus in memory.
+#[derive(Debug)]
+pub struct Corpus {
+    /// Words and tokens.
+    pub vocab: Vocab,
+    /// Tokens of the training split.
+    pub train: Vec<u32>,
+    /// Tokens of the validation split.
+    pub valid: Vec<u32>,
+    /// Tokens of the test split.
+    pub test: Vec<u32>,
+    /// The name or path that was asked for; `built-in` for the built-in language.
+    pub name: String,
+    /// How the splits were made.
+    pub division: Division,
+    /// Number of `<unk>` in each split.
+    pub unknown: [usize; 3],
+    /// The best possible readers, if the corpus is the built-in language in words.
+    pub reference: Option<Reference>,
+    /// SHA-256 over the vocabulary and the tokens of all splits, in hexadecimal.
+    pub fingerprint: String,
+}
+
+impl Corpus {
+    /// The tokens of a split.
+    pub fn tokens(&self, split: Split) -> &[u32] {
+        match split {
+            Split::Train => &self.train,
+            Split::Valid => &self.valid,
+            Split::Test => &self.test,
+        }
+    }
+
+    /// The exact best perplexities on a split of the built-in language, computed when asked for (a few hundredths of a
+    /// second for the held-out splits, half a second for a million tokens).
+    pub fn reference(&self, split: Split) -> Option<Perplexities> {
+        self.reference.as_ref().map(|reference| reference.perplexities(self.tokens(split)))
+    }
+
+    fn new(vocab: Vocab, [train, valid, test]: [Vec<u32>; 3], name: String, division: Division) -> Self {
+        let count = |tokens: &[u32]| tokens.iter().filter(|&&token| Some(token) == vocab.unk()).count();
+        let unknown = [count(&train), count(&valid), count(&test)];
+        let fingerprint = fingerprint(&vocab, [&train, &valid, &test]);
+        Self { vocab, train, valid, test, name, division, unknown, reference: None, fingerprint }
+    }
+}
+
+/// The exact best readers of the built-in language.
+#[derive(Debug)]
+pub struct Reference {
+    /// The language.
+    pub language: Language,
+}
+
+/// Best possible perplexities on a text of the built-in language, by what the reader remembers. All are implied by the
+/// language itself; nothing is fitted to a text.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Perplexities {
+    /// Everything.
+    pub best: f64,
+    /// Forgets everything every 20 tokens.
+    pub forget_20: f64,
+    /// Forgets everything every 10 tokens.
+    pub forget_10: f64,
+    /// Forgets everything every 5 tokens.
+    pub forget_5: f64,
+    /// Only the last token.
+    pub bigram: f64,
+    /// Nothing.
+    pub unigram: f64,
+}
+
+impl Reference {
+    /// Best possible perplexity of `text` for a memory.
+    pub fn perplexity(&self, text: &[u32], memory: Memory) -> f64 {
+        (self.language.nats(text, memory) / text.len().saturating_sub(1).max(1) as f64).exp()
+    }
+
+    /// Best possible perplexities of `text` for all memories.
+    pub fn perplexities(&self, text: &[u32]) -> Perplexities {
+        let of = |memory| self.perplexity(text, memory);
+        Perplexities {
+            best: of(Memory::All),
+            forget_20: of(Memory::Last(20)),
+            forget_10: of(Memory::Last(10)),
+            forget_5: of(Memory::Last(5)),
+            bigram: of(Memory::Last(1)),
+            unigram: of(Memory::Last(0)),
+        }
+    }
+}
+
+/// Why a corpus could not be had. Each message names the place and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum CorpusError {
+    /// Neither a path nor a known name.
+    #[error("{0}: there is no such file or directory, and no data set of that name (`tprop data list` shows them)")]
+    Missing(String),
+    /// A known data set that is not on this machine.
+    #[error("{name}: not found in {}; `tprop data get {get}` downloads it, or put {files} there", list(.looked))]
+    NotHere {
+        /// The data set.
+        name: String,
+        /// The name to download it under.
+        get: &'static str,
+        /// Directories in which it was looked for.
+        looked: Vec<PathBuf>,
+        /// Files that it consists of.
+        files: &'static str,
+    },
+    /// A directory in which a split is missing.
+    #[error("{}: a directory without {} (accepted names are ptb.{split}.txt, wiki.{split}.tokens, {split}.txt and {split})", .path.display(), .split)]
+    NoSplit {
+        /// The directory.
+        path: PathBuf,
+        /// The split without a file.
+        split: Split,
+    },
+    /// Something that cannot be read twice, or never ends.
+    #[error("{}: {kind}, but a corpus must be an ordinary file, since a resumed run reads it again; save the text to a file first", .path.display())]
+    Special {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The operating system says no.
+    #[error("{}: cannot be read ({source}); check the path, its permissions and the disk", .path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Bytes that are not text.
+    #[error("{}: line {line}, byte {offset}: not UTF-8 (0x{byte:02x}); data.level=byte reads any file, or convert it with iconv", .path.display())]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: u64,
+        /// The byte in the file, from 0.
+        offset: u64,
+        /// Its value.
+        byte: u8,
+    },
+    /// UTF-16 or UTF-32.
+    #[error("{}: looks like UTF-16 or UTF-32; convert it first with `iconv -f UTF-16 -t UTF-8`, or set data.level=byte to read it as bytes", .0.display())]
+    Utf16(PathBuf),
+    /// A zero byte in a text.
+    #[error("{}: line {line}, byte {offset}: a NUL byte, so this is not a text file; data.level=byte reads any file", .path.display())]
+    Nul {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: u64,
+        /// The byte in the file, from 0.
+        offset: u64,
+    },
+    /// No white space for too long.
+    #[error("{}: line {line}, byte {offset}: a word of more than {limit} bytes; data.level=char or data.level=byte reads text without spaces", .path.display())]
+    LongWord {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: u64,
+        /// Where the word begins in the file, from 0.
+        offset: u64,
+        /// Longest word that is accepted, in bytes.
+        limit: usize,
+    },
+    /// More different words than memory should hold.
+    #[error("{}: line {line}: more than {limit} different words; data.level=char or data.level=byte needs far fewer tokens", .path.display())]
+    ManyWords {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: u64,
+        /// How many are accepted.
+        limit: usize,
+    },
+    /// Nothing, or nothing but white space.
+    #[error("{}: {}; a corpus needs some text", .path.display(), if *.bytes == 0 { "the file is empty" } else { "only white space" })]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Too little text for three splits.
+    #[error("{}: {tokens} {}, too short to be divided 90/5/5; at least {needed} are needed, so use a longer text", .path.display(), if *.tokens == 1 { "token" } else { "tokens" })]
+    Indivisible {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        tokens: usize,
+        /// Least length.
+        needed: usize,
+    },
+    /// Too little text in the file of a split.
+    #[error("{}: {tokens} {} in the {split} split, but at least {needed} are needed; use a longer text", .path.display(), if *.tokens == 1 { "token" } else { "tokens" })]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// The split that is too short.
+        split: Split,
+        /// Its length.
+        tokens: usize,
+        /// Least length.
+        needed: usize,
+    },
+    /// A setting without sense.
+    #[error("{name} = {value}: {wanted}")]
+    Setting {
+        /// Its dotted name.
+        name: &'static str,
+        /// As given.
+        value: String,
+        /// What is accepted.
+        wanted: String,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// A split must have an input and its successor.
+const NEEDED: usize = 2;
+/// From so many lines on a single file is cut at line ends.
+const ENOUGH_LINES: usize = 100;
+
+/// Reads or makes a corpus.
+///
+/// ```
+/// use tprop::corpus::{CorpusConfig, SynthConfig, load};
+/// let synth = SynthConfig { tokens: 2_000, ..SynthConfig::default() };
+/// let corpus = load(&CorpusConfig::default(), &synth)?;
+/// println!("{}", corpus.vocab.decode(&corpus.valid[..40]));
+/// # Ok::<(), tprop::corpus::CorpusError>(())
+/// ```
+///
+/// # Errors
+/// If there is no such corpus, it cannot be read as text, is too short, or a setting has no sense.
+pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, CorpusError> {
+    check(config)?;
+    let Some(source) = &config.source else { return built_in(config, synth) };
+    let found = find::find(source, config.data_dir.as_deref())?;
+    let set = found.dataset();
+    let level = match set.filter(|set| set.level == Level::Char) {
+        Some(set) if config.level == Level::Byte => {
+            return Err(CorpusError::Setting {
+                name: "data.level",
+                value: config.level.to_string(),
+                wanted: format!("{} is read as characters; {} can be read as bytes", set.name, set.get),
+            });
+        }
+        Some(_) => Level::Char,
+        None => config.level,
+    };
+    let text8 = set.is_some_and(|set| set.get == "text8");
+    let cutting = Cutting {
+        level,
+        eos: config.eos.unwrap_or(!text8),
+        underscores: set.is_some_and(|set| set.name == "ptb-char"),
+    };
+    let mut pieces = Pieces::new(cutting);
+    let (mut splits, division) = match &found {
+        Found::Files { files, .. } => {
+            let mut splits = [Vec::new(), Vec::new(), Vec::new()];
+            for ((tokens, path), split) in splits.iter_mut().zip(files).zip(Split::ALL) {
+                pieces.read(path, tokens)?;
+                long_enough(tokens, path, split)?;
+            }
+            (splits, Division::Files)
+        }
+        Found::One { path, .. } => {
+            let rule = match (text8 && read::length(path)? == 100_000_000, level) {
+                (true, Level::Word) => Some((Division::Text8Words, vec![99_000_000])),
+                (true, _) => Some((Division::Text8Chars, vec![90_000_000, 95_000_000])),
+                (false, _) => None,
+            };
+            let (division, cuts) = rule.unzip();
+            let mut tokens = Vec::new();
+            let cuts = pieces.read_with_cuts(path, &mut tokens, &cuts.unwrap_or_default())?;
+            match division {
+                Some(division) => {
+                    let splits = at_cuts(tokens, &cuts);
+                    for (tokens, split) in splits.iter().zip(Split::ALL) {
+                        long_enough(tokens, path, split)?;
+                    }
+                    (splits, division)
+                }
+                None if tokens.len() < 20 * NEEDED => {
+                    let needed = 20 * NEEDED;
+                    return Err(CorpusError::Indivisible { path: path.clone(), tokens: tokens.len(), needed });
+                }
+                None => ninety(tokens, pieces.line_end()),
+            }
+        }
+    };
+    let min_count = config.min_count.unwrap_or(if text8 && level == Level::Word { 11 } else { 1 });
+    let vocab = number(pieces, &mut splits, config, min_count)?;
+    splits[0].truncate(config.max_tokens.unwrap_or(usize::MAX));
+    splits[0].shrink_to_fit();
+    Ok(Corpus::new(vocab, splits, source.clone(), division))
+}
+
+fn check(config: &CorpusConfig) -> Result<(), CorpusError> {
+    let setting = |name, value: usize, wanted: &str| {
+        Err(CorpusError::Setting { name, value: value.to_string(), wanted: wanted.to_owned() })
+    };
+    match config {
+        CorpusConfig { max_vocab: Some(n @ 0..3), .. } => {
+            setting("data.max_vocab", *n, "must be at least 3: <unk>, <eos> and a word")
+        }
+        CorpusConfig { max_tokens: Some(n @ 0..NEEDED), .. } => {
+            setting("data.max_tokens", *n, "must be at least 2: an input and its successor")
+        }
+        CorpusConfig { min_count: Some(n @ 0), .. } => setting("data.min_count", *n, "must be at least 1"),
+        _ => Ok(()),
+    }
+}
+
+fn long_enough(tokens: &[u32], path: &std::path::Path, split: Split) -> Result<(), CorpusError> {
+    if tokens.len() < NEEDED {
+        return Err(CorpusError::Short { path: path.to_owned(), split, tokens: tokens.len(), needed: NEEDED });
+    }
+    Ok(())
+}
+
+fn built_in(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, CorpusError> {
+    let within = |name, value: usize, range: std::ops::RangeInclusive<usize>| {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        let wanted = format!("must be from {} to {}", range.start(), range.end());
+        Err(CorpusError::Setting { name, value: value.to_string(), wanted })
+    };
+    within("synth.vocab", synth.vocab, SynthConfig::VOCAB)?;
+    within("synth.tokens", synth.tokens, SynthConfig::TOKENS)?;
+    let language = Language::new(synth.vocab);
+    let lengths = [synth.tokens, synth.held_out(), synth.held_out()];
+    let mut splits = [0, 1, 2].map(|i| language.text(synth.seed, Split::ALL[i].name(), lengths[i]));
+    let cutting = Cutting { level: Level::Word, eos: true, underscores: false };
+    let words = Vocab::new(language.words().to_vec(), cutting).expect("the words of the language differ");
+    let as_is = config.level == Level::Word
+        && config.eos != Some(false)
+        && config.min_count.is_none_or(|n| n <= 1)
+        && config.max_vocab.is_none_or(|n| n >= words.len());
+    let (vocab, reference) = if as_is {
+        (words, Some(Reference { language }))
+    } else {
+        // Cut in another way it is another language, whose best reader we do not know: its text is read like a file.
+        let cutting = Cutting { level: config.level, eos: config.eos.unwrap_or(true), underscores: false };
+        let mut pieces = Pieces::new(cutting);
+        let name = PathBuf::from("built-in");
+        for tokens in &mut splits {
+            let text = words.decode(tokens);
+            tokens.clear();
+            pieces.read_from(text.as_bytes(), &name, tokens, &[])?;
+        }
+        (number(pieces, &mut splits, config, config.min_count.unwrap_or(1))?, None)
+    };
+    splits[0].truncate(config.max_tokens.unwrap_or(usize::MAX));
+    let mut corpus = Corpus::new(vocab, splits, "built-in".to_owned(), Division::Generated);
+    corpus.reference = reference;
+    Ok(corpus)
+}
+
+/// Cuts before the given tokens; a third part that was not asked for repeats the second.
+fn at_cuts(mut tokens: Vec<u32>, cuts: &[usize]) -> [Vec<u32>; 3] {
+    let last = if cuts.len() > 1 { tokens.split_off(cuts[1]) } else { Vec::new() };
+    let middle = tokens.split_off(cuts[0]);
+    let last = if cuts.len() > 1 { last } else { middle.clone() };
+    [tokens, middle, last]
+}
+
+/// 90/5/5, at line ends if there are enough of them.
+fn ninety(mut tokens: Vec<u32>, line_end: Option<u32>) -> ([Vec<u32>; 3], Division) {
+    let n = tokens.len();
+    let mut cuts = [n - n / 20 * 2, n - n / 20];
+    let mut division = Division::Tokens;
+    if let Some(line_end) = line_end
+        && tokens.iter().filter(|&&token| token == line_end).take(ENOUGH_LINES).count() == ENOUGH_LINES
+    {
+        let behind = |cut: usize| tokens[..cut].iter().rposition(|&token| token == line_end).map_or(0, |at| at + 1);
+        let lines = cuts.map(behind);
+        // Lines of very uneven length could leave a split empty.
+        if lines[0] >= NEEDED && lines[1] >= lines[0] + NEEDED && n >= lines[1] + NEEDED {
+            (cuts, division) = (lines, Division::Lines);
+        }
+    }
+    let test = tokens.split_off(cuts[1]);
+    let valid = tokens.split_off(cuts[0]);
+    ([tokens, valid, test], division)
+}
+
+/// Makes the vocabulary of the counts and renumbers the tokens, which so far are numbered by first occurrence.
+fn number(
+    pieces: Pieces,
+    splits: &mut [Vec<u32>; 3],
+    config: &CorpusConfig,
+    min_count: usize,
+) -> Result<Vocab, CorpusError> {
+    let (words, cutting) = match pieces.into_words() {
+        (None, cutting) => return Ok(Vocab::bytes(cutting.eos)),
+        (Some(words), cutting) => (words, cutting),
+    };
+    let mut counts = vec![0u64; words.len()];
+    let counted = if config.vocab_from == VocabFrom::Train { 1 } else { 3 };
+    for &token in splits[..counted].iter().flatten() {
+        counts[token as usize] += 1;
+    }
+    let line_end = if cutting.level == Level::Word { EOS } else { "\n" };
+    let special = |word: &str| word == UNK || (cutting.eos && word == line_end);
+    let mut kept: Vec<usize> =
+        (0..words.len()).filter(|&i| special(&words[i]) || counts[i] >= (min_count as u64).max(1)).collect();
+    // Kept whatever their count, so they come first while the list is cut to size.
+    kept.sort_by_key(|&i| (!special(&words[i]), std::cmp::Reverse(counts[i]), i));
+    let own_unk = words.iter().position(|word| **word == *UNK);
+    let room = config.max_vocab.unwrap_or(usize::MAX);
+    let cut = kept.len() < words.len() || kept.len() > room;
+    if cut {
+        kept.truncate(room - usize::from(own_unk.is_none()));
+        if kept.iter().all(|&i| special(&words[i])) {
+            return Err(CorpusError::Setting {
+                name: "data.min_count",
+                value: min_count.to_string(),
+                wanted: "no word of the corpus occurs that often".to_owned(),
+            });
+        }
+    }
+    let mut pooled: u64 = counts.iter().sum::<u64>() - kept.iter().map(|&i| counts[i]).sum::<u64>();
+    pooled += own_unk.map_or(0, |i| counts[i]);
+    // `<unk>` is the entry without a place among the words, or the corpus's own.
+    let mut order: Vec<(u64, usize)> =
+        kept.iter().map(|&i| (if Some(i) == own_unk { pooled } else { counts[i] }, i)).collect();
+    if cut && own_unk.is_none() {
+        order.push((pooled, words.len()));
+    }
+    order.sort_by_key(|&(count, i)| (std::cmp::Reverse(count), i));
+    let unk_place = own_unk.unwrap_or(words.len());
+    let unk = order.iter().position(|&(_, i)| i == unk_place).unwrap_or(0) as u32;
+    let mut renumber = vec![unk; words.len()];
+    let mut listed = Vec::with_capacity(order.len());
+    let mut words: Vec<Option<Box<str>>> = words.into_iter().map(Some).collect();
+    for (new, &(_, old)) in order.iter().enumerate() {
+        match words.get_mut(old).and_then(Option::take) {
+            Some(word) => {
+                renumber[old] = new as u32;
+                listed.push(String::from(word));
+            }
+            None => listed.push(UNK.to_owned()),
+        }
+    }
+    for token in splits.iter_mut().flatten() {
+        *token = renumber[*token as usize];
+    }
+    Ok(Vocab::new(listed, cutting).expect("the words differ"))
+}
+
+fn fingerprint(vocab: &Vocab, splits: [&[u32]; 3]) -> String {
+    let mut hasher = Sha256::new();
+    vocab.hash_into(&mut hasher);
+    let mut bytes = Vec::with_capacity(4 * 4096);
+    for tokens in splits {
+        hasher.update((tokens.len() as u64).to_le_bytes());
+        for chunk in tokens.chunks(4096) {
+            bytes.clear();
+            bytes.extend(chunk.iter().flat_map(|token| token.to_le_bytes()));
+            hasher.update(&bytes);
+        }
+    }
+    hex(&hasher.finalize())
+}

@@ -1,0 +1,330 @@
+//! Borrowed row-major views and the one product that everything is written with.
+//!
+//! `product` computes C = start + A·B, where B has been packed once ([`Packed`]) and may serve many products.
+//! Each element is one chain of fused multiply-adds over k in ascending order, so the result does not depend on how
+//! rows or columns are cut, on threads, or on the SIMD path: the twin in the tests agrees bit for bit.
+
+mod buffer;
+mod pack;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+use crate::kernel::Path;
+use crate::real::Real;
+
+pub(crate) use buffer::Buffer;
+pub(crate) use tile::First;
+#[doc(hidden)]
+pub use tile::Panel;
+
+/// A matrix to read: element (i, j) stands at `i·row_stride + j·col_stride`.
+#[derive(Clone, Copy, Debug)]
+pub struct Mat<'a, T> {
+    data: &'a [T],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    col_stride: usize,
+}
+
+impl<'a, T: Real> Mat<'a, T> {
+    /// A contiguous row-major matrix.
+    pub fn new(data: &'a [T], rows: usize, cols: usize) -> Self {
+        Self::strided(data, rows, cols, cols)
+    }
+
+    /// Rows of `cols` values that begin `stride` apart.
+    pub fn strided(data: &'a [T], rows: usize, cols: usize, stride: usize) -> Self {
+        assert!(rows == 0 || cols == 0 || (rows - 1) * stride + cols <= data.len());
+        Self { data, rows, cols, row_stride: stride, col_stride: 1 }
+    }
+
+    /// The transpose; nothing moves.
+    pub fn t(self) -> Self {
+        Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+    }
+
+    /// Rows `from..to`.
+    pub fn rows_range(self, from: usize, to: usize) -> Self {
+        assert!(from <= to && to <= self.rows);
+        let skip = if from == to { 0 } else { from * self.row_stride };
+        Self { data: &self.data[skip..], rows: to - from, ..self }
+    }
+
+    /// Columns `from..to`.
+    pub fn cols_range(self, from: usize, to: usize) -> Self {
+        self.t().rows_range(from, to).t()
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Element (i, j).
+    #[inline]
+    pub fn at(&self, i: usize, j: usize) -> T {
+        self.data[i * self.row_stride + j * self.col_stride]
+    }
+}
+
+/// A matrix to write: rows of `cols` values that begin `stride` apart.
+#[derive(Debug)]
+pub struct MatMut<'a, T> {
+    data: &'a mut [T],
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+impl<'a, T: Real> MatMut<'a, T> {
+    /// A contiguous row-major matrix.
+    pub fn new(data: &'a mut [T], rows: usize, cols: usize) -> Self {
+        Self::strided(data, rows, cols, cols)
+    }
+
+    /// Rows of `cols` values that begin `stride` apart.
+    pub fn strided(data: &'a mut [T], rows: usize, cols: usize, stride: usize) -> Self {
+        assert!(rows == 0 || cols == 0 || (rows - 1) * stride + cols <= data.len());
+        Self { data, rows, cols, stride }
+    }
+
+    /// Rows and columns.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        (self.rows, self.cols)
+    }
+
+    /// Rows `from..to`.
+    pub(crate) fn rows_range_mut(&mut self, from: usize, to: usize) -> MatMut<'_, T> {
+        assert!(from <= to && to <= self.rows);
+        let skip = if from == to { 0 } else { from * self.stride };
+        MatMut { data: &mut self.data[skip..], rows: to - from, cols: self.cols, stride: self.stride }
+    }
+
+    /// The values and how far rows lie apart.
+    pub(crate) fn into_parts(self) -> (&'a mut [T], usize) {
+        (self.data, self.stride)
+    }
+}
+
+/// Where the sums of a product begin.
+#[derive(Clone, Copy, Debug)]
+pub enum Start<'a, T> {
+    /// At 0: what stood in C is overwritten.
+    Zero,
+    /// At C: the product is added.
+    Keep,
+    /// At this row, the same for each row of C.
+    Bias(&'a [T]),
+}
+
+/// The right-hand side of products, laid out for the vector unit: panels of columns, each k rows of a panel's width,
+/// the last one filled up with zeros. The buffer is reused from one packing to the next.
+#[derive(Debug)]
+pub struct Packed<T> {
+    data: Buffer<T>,
+    k: usize,
+    n: usize,
+    /// The path that the panels were laid out for; products with them take it too.
+    path: Path,
+}
+
+impl<T> Default for Packed<T> {
+    fn default() -> Self {
+        Self { data: Buffer::default(), k: 0, n: 0, path: Path::Scalar }
+    }
+}
+
+impl<T: Real> Packed<T> {
+    /// Packs B (k × n); transposed views are welcome.
+    pub fn pack(&mut self, b: Mat<T>) {
+        self.pack_for(crate::kernel::path(), b);
+    }
+
+    /// The same for a given path.
+    pub(crate) fn pack_for(&mut self, path: Path, b: Mat<T>) {
+        self.lay_out(path, b, b.cols());
+    }
+
+    /// [B | 1]: with a last column of ones.
+    pub(crate) fn pack_with_ones(&mut self, path: Path, b: Mat<T>) {
+        self.lay_out(path, b, b.cols() + 1);
+        let width = self.width();
+        let last = &mut self.data.as_mut_slice()[b.cols() / width * width * b.rows()..];
+        last.iter_mut().skip(b.cols() % width).step_by(width).for_each(|x| *x = T::ONE);
+    }
+
+    fn lay_out(&mut self, path: Path, b: Mat<T>, n: usize) {
+        (self.k, self.n, self.path) = (b.rows(), n, path);
+        let width = self.width();
+        self.data.set_len(n.div_ceil(width) * width * self.k);
+        pack::pack(self.data.as_mut_slice(), width, b);
+    }
+
+    /// Rows of B.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Columns of B.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Columns of a panel.
+    pub(crate) fn width(&self) -> usize {
+        T::panel_width(self.path)
+    }
+
+    /// The panels, one after the other.
+    pub(crate) fn panels(&self) -> &[T] {
+        self.data.as_slice()
+    }
+}
+
+/// Steps of k between visits to C: a panel of so many rows stays in the first-level cache.
+const KC: usize = 256;
+/// Rows of A whose KC columns stay in the second-level cache.
+const MC: usize = 480;
+
+/// C = start + A·B, on the calling thread.
+pub fn product<T: Real>(c: MatMut<T>, start: Start<T>, a: Mat<T>, b: &Packed<T>) {
+    check(&c, start, a, b);
+    // SAFETY: the shapes agree, and C is borrowed mutably.
+    unsafe { part(c.data.as_mut_ptr(), c.stride, start, a, b, 0, b.n) }
+}
+
+/// The same on all threads of the current pool.
+pub fn product_par<T: Real>(c: MatMut<T>, start: Start<T>, a: Mat<T>, b: &Packed<T>) {
+    use rayon::prelude::*;
+    check(&c, start, a, b);
+    let threads = rayon::current_num_threads();
+    let work = c.rows * c.cols * b.k;
+    if threads == 1 || work < PARALLEL_FROM {
+        return product(c, start, a, b);
+    }
+    // The longer side is cut: the operand of the other side is then read by all threads, and it is the smaller one.
+    let width = b.width();
+    let (by_rows, unit) = if c.rows >= c.cols { (true, 12) } else { (false, width) };
+    let side = if by_rows { c.rows } else { c.cols };
+    let pieces = (threads * 4).min(work / (PARALLEL_FROM / 2)).max(threads);
+    let piece = side.div_ceil(pieces).next_multiple_of(unit);
+    let shared = Shared(c.data.as_mut_ptr());
+    let stride = c.stride;
+    (0..side.div_ceil(piece)).into_par_iter().for_each(|i| {
+        let (from, to) = (i * piece, side.min((i + 1) * piece));
+        // SAFETY: the shapes agree, C is borrowed mutably, and the pieces of different tasks do not overlap.
+        unsafe {
+            if by_rows {
+                part(shared.at(from * stride), stride, start, a.rows_range(from, to), b, 0, b.n);
+            } else {
+                part(shared.at(0), stride, start, a, b, from, to);
+            }
+        }
+    });
+}
+
+/// Multiply-adds below which handing work to other threads costs more than it saves.
+const PARALLEL_FROM: usize = 1 << 20;
+
+/// A pointer that tasks share; each of them writes only its own part.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<T>(pub(crate) *mut T);
+// SAFETY: whoever makes one sees to it that tasks write disjoint parts.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// The address of element `i`.
+    ///
+    /// # Safety
+    /// `i` lies within what the pointer was made from.
+    pub(crate) unsafe fn at(&self, i: usize) -> *mut T {
+        // SAFETY: the caller's word.
+        unsafe { self.0.add(i) }
+    }
+}
+
+fn check<T: Real>(c: &MatMut<T>, start: Start<T>, a: Mat<T>, b: &Packed<T>) {
+    assert_eq!((a.rows(), b.n, a.cols()), (c.rows, c.cols, b.k), "shapes of a product do not fit");
+    if let Start::Bias(bias) = start {
+        assert_eq!(bias.len(), c.cols, "length of the bias");
+    }
+}
+
+/// One panel, in blocks of k.
+///
+/// # Safety
+/// As for [`crate::kernel::Lanes::panel`]; A has no segments.
+pub(crate) unsafe fn in_blocks<T: Real>(path: Path, panel: Panel<T>) {
+    let width = T::panel_width(path);
+    let (mut part, mut left) = (panel, panel.k);
+    loop {
+        part.k = left.min(KC);
+        // SAFETY: the caller's word; the blocks lie in the panel.
+        unsafe { T::panel(path, &part) };
+        left -= part.k;
+        if left == 0 {
+            break;
+        }
+        part.a = part.a.wrapping_add(part.k * part.a_col);
+        part.b = part.b.wrapping_add(part.k * width);
+        part.first = First::Keep;
+    }
+}
+
+/// Columns `from..to` of C = start + A·B; `from` begins a panel.
+///
+/// # Safety
+/// `c` is the first element of all of C (also of the columns before `from`), whose shape fits A and B.
+unsafe fn part<T: Real>(c: *mut T, stride: usize, start: Start<T>, a: Mat<T>, b: &Packed<T>, from: usize, to: usize) {
+    let (width, path, panels) = (b.width(), b.path, b.panels());
+    if a.rows == 0 || from >= to {
+        return;
+    }
+    let mut k0 = 0;
+    loop {
+        let k1 = b.k.min(k0 + KC);
+        for i0 in (0..a.rows).step_by(MC) {
+            let rows = (a.rows - i0).min(MC);
+            for j in (from..to).step_by(width) {
+                let first = match start {
+                    _ if k0 > 0 => First::Keep,
+                    Start::Zero => First::Zero,
+                    Start::Keep => First::Keep,
+                    Start::Bias(bias) => First::Cols(bias[j..].as_ptr()),
+                };
+                // SAFETY: views were checked against their slices when they were made, the panel lies in the packed
+                // buffer, and the rest is the caller's word. With k = 0 the pointers into A and B are not read.
+                unsafe {
+                    let panel = Panel {
+                        c: c.add(i0 * stride + j),
+                        c_stride: stride,
+                        a: a.data.as_ptr().wrapping_add(i0 * a.row_stride + k0 * a.col_stride),
+                        a_row: a.row_stride,
+                        a_col: a.col_stride,
+                        b: panels.as_ptr().add(j * b.k + k0 * width),
+                        rows,
+                        cols: (to - j).min(width),
+                        k: k1 - k0,
+                        segment: usize::MAX,
+                        jump: 0,
+                        first,
+                    };
+                    T::panel(path, &panel);
+                }
+            }
+        }
+        k0 = k1;
+        if k0 >= b.k {
+            break;
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! The micro-kernels: a few rows of C in registers against one packed panel of B.
+//!
+//! One generic body, [`tile`], is written over a vector type and compiled for each instruction set. It keeps an
+//! MR × NV block of accumulators, and for each k multiplies one row of the panel with MR broadcast elements of A. A is
+//! read where it stands; only B is packed. Each accumulator is one chain of fused multiply-adds over ascending k, which is
+//! what makes all paths agree bit for bit.
+
+use crate::kernel::{Lanes, Path};
+
+/// Where the accumulators begin.
+#[derive(Clone, Copy, Debug)]
+pub enum First<T> {
+    /// At 0.
+    Zero,
+    /// At C.
+    Keep,
+    /// At one value per column.
+    Cols(*const T),
+    /// At one value per row.
+    Rows(*const T),
+    /// At C times one value per column.
+    Scaled(*const T),
+}
+
+/// A product of some rows of A with one panel of B. `k` runs in segments: after each `segment` steps A jumps by
+/// `jump`, so that A may itself stand in panels.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel<T> {
+    /// First element of C; its rows begin `c_stride` apart.
+    pub c: *mut T,
+    /// See `c`.
+    pub c_stride: usize,
+    /// First element of A; element (i, k) stands `i·a_row + k·a_col` after it.
+    pub a: *const T,
+    /// See `a`.
+    pub a_row: usize,
+    /// See `a`.
+    pub a_col: usize,
+    /// First element of the panel: k rows of the path's panel width.
+    pub b: *const T,
+    /// Rows of C.
+    pub rows: usize,
+    /// Columns of C, at most a panel.
+    pub cols: usize,
+    /// Length of the sums.
+    pub k: usize,
+    /// Steps of k between jumps of A.
+    pub segment: usize,
+    /// How far A jumps from the beginning of one segment to the beginning of the next.
+    pub jump: usize,
+    /// Where the sums begin.
+    pub first: First<T>,
+}
+
+/// A vector of one instruction set. All methods are inlined into functions compiled for that set.
+trait Simd: Copy {
+    type T: Copy;
+    const LANES: usize;
+    unsafe fn zero() -> Self;
+    unsafe fn splat(x: Self::T) -> Self;
+    unsafe fn load(p: *const Self::T) -> Self;
+    unsafe fn store(self, p: *mut Self::T);
+    /// Only the first `n` lanes touch memory.
+    unsafe fn load_part(p: *const Self::T, n: usize) -> Self;
+    unsafe fn store_part(self, p: *mut Self::T, n: usize);
+    /// a·b + self, rounded once.
+    unsafe fn fma(self, a: Self, b: Self) -> Self;
+    unsafe fn mul(self, a: Self) -> Self;
+}
+
+/// How A is stepped through; known at compile time so that addresses need few registers.
+const ANY: u8 = 0;
+const ROWS_ADJACENT: u8 = 1;
+const COLS_ADJACENT: u8 = 2;
+
+/// MR rows against a panel of width W, of which NV vectors are used.
+#[inline(always)]
+unsafe fn tile<S: Simd, const MR: usize, const NV: usize, const W: usize, const A: u8>(p: &Panel<S::T>) {
+    // SAFETY: the caller of `run` vouches for all pointers and extents; `W ≥ NV·LANES`, and the last vector touches
+    // only its used lanes of C and of the row that C begins with.
+    unsafe {
+        let last = p.cols - (NV - 1) * S::LANES;
+        let load = |at: *const S::T, j: usize| {
+            if j + 1 < NV || last == S::LANES {
+                S::load(at.add(j * S::LANES))
+            } else {
+                S::load_part(at.add(j * S::LANES), last)
+            }
+        };
+        let mut acc = [[S::zero(); NV]; MR];
+        match p.first {
+            First::Zero => {}
+            First::Keep => {
+                for i in 0..MR {
+                    for j in 0..NV {
+                        acc[i][j] = load(p.c.add(i * p.c_stride), j);
+                    }
+                }
+            }
+            First::Cols(bias) => {
+                for j in 0..NV {
+                    let v = load(bias, j);
+                    for row in &mut acc {
+                        row[j] = v;
+                    }
+                }
+            }
+            First::Rows(bias) => {
+                for i in 0..MR {
+                    acc[i] = [S::splat(*bias.add(i)); NV];
+                }
+            }
+            First::Scaled(by) => {
+                for j in 0..NV {
+                    let v = load(by, j);
+                    for i in 0..MR {
+                        acc[i][j] = load(p.c.add(i * p.c_stride), j).mul(v);
+                    }
+                }
+            }
+        }
+        let rs = if A == ROWS_ADJACENT { 1 } else { p.a_row };
+        let cs = if A == COLS_ADJACENT { 1 } else { p.a_col };
+        let (mut b, mut begin, mut left) = (p.b, p.a, p.k);
+        while left > 0 {
+            let steps = left.min(p.segment);
+            let mut a = begin;
+            for _ in 0..steps {
+                let mut row = [S::zero(); NV];
+                for j in 0..NV {
+                    row[j] = S::load(b.add(j * S::LANES));
+                }
+                for i in 0..MR {
+                    let x = S::splat(*a.add(i * rs));
+                    for j in 0..NV {
+                        acc[i][j] = acc[i][j].fma(x, row[j]);
+                    }
+                }
+                a = a.add(cs);
+                b = b.add(W);
+            }
+            begin = begin.wrapping_add(p.jump);
+            left -= steps;
+        }
+        for i in 0..MR {
+            for j in 0..NV {
+                let at = p.c.add(i * p.c_stride + j * S::LANES);
+                if j + 1 < NV || last == S::LANES {
+                    acc[i][j].store(at);
+                } else {
+                    acc[i][j].store_part(at, last);
+                }
+            }
+        }
+    }
+}
+
+/// Cuts the rows into tiles of nearly equal height, at most `$max`, and runs each.
+macro_rules! sweep {
+    ($one:ident, $S:ty, $nv:literal, $w:literal, $max:literal, $p:expr) => {{
+        let p: &Panel<_> = $p;
+        let tiles = p.rows.div_ceil($max);
+        let mut done = 0;
+        for t in 0..tiles {
+            let mr = (p.rows - done).div_ceil(tiles - t);
+            let first = match p.first {
+                First::Rows(bias) => First::Rows(bias.add(done)),
+                other => other,
+            };
+            let q = Panel { c: p.c.add(done * p.c_stride), a: p.a.add(done * p.a_row), first, ..*p };
+            if p.a_row == 1 {
+                sweep!(@rows $one, $S, $nv, $w, ROWS_ADJACENT, &q, mr);
+            } else if p.a_col == 1 {
+                sweep!(@rows $one, $S, $nv, $w, COLS_ADJACENT, &q, mr);
+            } else {
+                sweep!(@rows $one, $S, $nv, $w, ANY, &q, mr);
+            }
+            done += mr;
+        }
+    }};
+    (@rows $one:ident, $S:ty, $nv:literal, $w:literal, $a:ident, $q:expr, $mr:expr) => {
+        match $mr {
+            1 => $one::<$S, 1, $nv, $w, $a>($q),
+            2 => $one::<$S, 2, $nv, $w, $a>($q),
+            3 => $one::<$S, 3, $nv, $w, $a>($q),
+            4 => $one::<$S, 4, $nv, $w, $a>($q),
+            5 => $one::<$S, 5, $nv, $w, $a>($q),
+            6 => $one::<$S, 6, $nv, $w, $a>($q),
+            7 => $one::<$S, 7, $nv, $w, $a>($q),
+            8 => $one::<$S, 8, $nv, $w, $a>($q),
+            9 => $one::<$S, 9, $nv, $w, $a>($q),
+            10 => $one::<$S, 10, $nv, $w, $a>($q),
+            11 => $one::<$S, 11, $nv, $w, $a>($q),
+            _ => $one::<$S, 12, $nv, $w, $a>($q),
+        }
+    };
+    // Sixteen registers hold 6 × 2 accumulators and no more.
+    (@six $one:ident, $S:ty, $nv:literal, $w:literal, $a:ident, $q:expr, $mr:expr) => {
+        match $mr {
+            1 => $one::<$S, 1, $nv, $w, $a>($q),
+            2 => $one::<$S, 2, $nv, $w, $a>($q),
+            3 => $one::<$S, 3, $nv, $w, $a>($q),
+            4 => $one::<$S, 4, $nv, $w, $a>($q),
+            5 => $one::<$S, 5, $nv, $w, $a>($q),
+            _ => $one::<$S, 6, $nv, $w, $a>($q),
+        }
+    };
+}
+
+/// The portable path: one element at a time, on targets whose vector unit we do not know.
+#[inline(always)]
+unsafe fn plain<T: crate::real::Real>(p: &Panel<T>, width: usize) {
+    for i in 0..p.rows {
+        for j in 0..p.cols {
+            // SAFETY: the caller of `run` vouches for all pointers and extents.
+            unsafe {
+                let c = p.c.add(i * p.c_stride + j);
+                let mut sum = match p.first {
+                    First::Zero => T::ZERO,
+                    First::Keep => *c,
+                    First::Cols(bias) => *bias.add(j),
+                    First::Rows(bias) => *bias.add(i),
+                    First::Scaled(by) => *c * *by.add(j),
+                };
+                for k in 0..p.k {
+                    let at = k / p.segment * p.jump + k % p.segment * p.a_col;
+                    sum = (*p.a.add(i * p.a_row + at)).mul_add(*p.b.add(k * width + j), sum);
+                }
+                *c = sum;
+            }
+        }
+    }
+}
+
+/// Width of a panel of the portable path.
+const PLAIN: usize = 8;
+
+macro_rules! lanes {
+    ($t:ty, $x86:ident, $arm:ident, $w512:literal, $w256:literal, $w128:literal) => {
+        impl Lanes for $t {
+            fn panel_width(path: Path) -> usize {
+                match path {
+                    Path::Avx512 => $w512,
+                    Path::Avx2 => $w256,
+                    Path::Neon => $w128,
+                    Path::Scalar => PLAIN,
+                }
+            }
+
+            unsafe fn panel(path: Path, p: &Panel<$t>) {
+                if p.rows == 0 || p.cols == 0 {
+                    return;
+                }
+                // SAFETY: a path is only ever taken from those that the machine has; the rest is the caller's word.
+                unsafe {
+                    match path {
+                        #[cfg(target_arch = "x86_64")]
+                        Path::Avx512 => x86::$x86::avx512(p),
+                        #[cfg(target_arch = "x86_64")]
+                        Path::Avx2 => x86::$x86::avx2(p),
+                        #[cfg(target_arch = "aarch64")]
+                        Path::Neon => arm::$arm::neon(p),
+                        other => plain(p, Self::panel_width(other)),
+                    }
+                }
+            }
+        }
+    };
+}
+lanes!(f32, single, single, 32, 16, 8);
+lanes!(f64, double, double, 16, 8, 4);
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{ANY, COLS_ADJACENT, First, Panel, ROWS_ADJACENT, Simd, tile};
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512vl,avx512bw")]
+    unsafe fn one512<S: Simd, const MR: usize, const NV: usize, const W: usize, const A: u8>(p: &Panel<S::T>) {
+        // SAFETY: passed on to the caller.
+        unsafe { tile::<S, MR, NV, W, A>(p) }
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn one256<S: Simd, const MR: usize, const NV: usize, const W: usize, const A: u8>(p: &Panel<S::T>) {
+        // SAFETY: passed on to the caller.
+        unsafe { tile::<S, MR, NV, W, A>(p) }
+    }
+
+    /// All ones in the first n lanes, for the masked moves of AVX2.
+    static MASK32: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    static MASK64: [i64; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
+
+    macro_rules! vector {
+        ($name:ident, $raw:ty, $t:ty, $lanes:literal, $zero:ident, $splat:ident, $load:ident, $store:ident,
+         $fma:ident, $mul:ident, |$p:ident, $n:ident, $x:ident| $load_part:expr, $store_part:expr) => {
+            #[derive(Clone, Copy)]
+            pub struct $name($raw);
+
+            impl Simd for $name {
+                type T = $t;
+                const LANES: usize = $lanes;
+                #[inline(always)]
+                unsafe fn zero() -> Self {
+                    // SAFETY (here and below): only inlined into functions compiled for the instruction set.
+                    unsafe { Self($zero()) }
+                }
+                #[inline(always)]
+                unsafe fn splat(x: $t) -> Self {
+                    // SAFETY: as above.
+                    unsafe { Self($splat(x)) }
+                }
+                #[inline(always)]
+                unsafe fn load(p: *const $t) -> Self {
+                    // SAFETY: as above; the caller vouches for the pointer.
+                    unsafe { Self($load(p)) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, p: *mut $t) {
+                    // SAFETY: as above; the caller vouches for the pointer.
+                    unsafe { $store(p, self.0) }
+                }
+                #[inline(always)]
+                unsafe fn load_part($p: *const $t, $n: usize) -> Self {
+                    // SAFETY: as above; masked lanes are not touched.
+                    unsafe { Self($load_part) }
+                }
+                #[inline(always)]
+                unsafe fn store_part(self, $p: *mut $t, $n: usize) {
+                    let $x = self.0;
+                    // SAFETY: as above; masked lanes are not touched.
+                    unsafe { $store_part }
+                }
+                #[inline(always)]
+                unsafe fn fma(self, a: Self, b: Self) -> Self {
+                    // SAFETY: as above.
+                    unsafe { Self($fma(a.0, b.0, self.0)) }
+                }
+                #[inline(always)]
+                unsafe fn mul(self, a: Self) -> Self {
+                    // SAFETY: as above.
+                    unsafe { Self($mul(self.0, a.0)) }
+                }
+            }
+        };
+    }
+
+    macro_rules! drivers {
+        ($wide:ty, $half:ty, $l512:literal, $l256:literal, $w512:literal, $w256:literal, $t:ty) => {
+            #[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512vl,avx512bw")]
+            pub unsafe fn avx512(p: &Panel<$t>) {
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    if p.cols > $l512 {
+                        sweep!(one512, $wide, 2, $w512, 12, p)
+                    } else if p.cols > $l256 {
+                        sweep!(one512, $wide, 1, $w512, 12, p)
+                    } else {
+                        sweep!(one512, $half, 1, $w512, 12, p)
+                    }
+                }
+            }
+
+            #[target_feature(enable = "avx2,fma")]
+            pub unsafe fn avx2(p: &Panel<$t>) {
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    if p.cols > $l256 {
+                        sweep!(one256, $half, 2, $w256, 6, p)
+                    } else {
+                        sweep!(one256, $half, 1, $w256, 12, p)
+                    }
+                }
+            }
+        };
+    }
+
+    pub mod single {
+        use super::*;
+        vector!(
+            F32x16,
+            __m512,
+            f32,
+            16,
+            _mm512_setzero_ps,
+            _mm512_set1_ps,
+            _mm512_loadu_ps,
+            _mm512_storeu_ps,
+            _mm512_fmadd_ps,
+            _mm512_mul_ps,
+            |p, n, x| _mm512_maskz_loadu_ps((1u16 << n) - 1, p),
+            _mm512_mask_storeu_ps(p, (1u16 << n) - 1, x)
+        );
+        vector!(
+            F32x8,
+            __m256,
+            f32,
+            8,
+            _mm256_setzero_ps,
+            _mm256_set1_ps,
+            _mm256_loadu_ps,
+            _mm256_storeu_ps,
+            _mm256_fmadd_ps,
+            _mm256_mul_ps,
+            |p, n, x| _mm256_maskload_ps(p, _mm256_loadu_si256(MASK32.as_ptr().add(8 - n).cast())),
+            _mm256_maskstore_ps(p, _mm256_loadu_si256(MASK32.as_ptr().add(8 - n).cast()), x)
+        );
+        drivers!(F32x16, F32x8, 16, 8, 32, 16, f32);
+    }
+
+    pub mod double {
+        use super::*;
+        vector!(
+            F64x8,
+            __m512d,
+            f64,
+            8,
+            _mm512_setzero_pd,
+            _mm512_set1_pd,
+            _mm512_loadu_pd,
+            _mm512_storeu_pd,
+            _mm512_fmadd_pd,
+            _mm512_mul_pd,
+            |p, n, x| _mm512_maskz_loadu_pd((1u8 << n) - 1, p),
+            _mm512_mask_storeu_pd(p, (1u8 << n) - 1, x)
+        );
+        vector!(
+            F64x4,
+            __m256d,
+            f64,
+            4,
+            _mm256_setzero_pd,
+            _mm256_set1_pd,
+            _mm256_loadu_pd,
+            _mm256_storeu_pd,
+            _mm256_fmadd_pd,
+            _mm256_mul_pd,
+            |p, n, x| _mm256_maskload_pd(p, _mm256_loadu_si256(MASK64.as_ptr().add(4 - n).cast())),
+            _mm256_maskstore_pd(p, _mm256_loadu_si256(MASK64.as_ptr().add(4 - n).cast()), x)
+        );
+        drivers!(F64x8, F64x4, 8, 4, 16, 8, f64);
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use super::{ANY, COLS_ADJACENT, First, Panel, ROWS_ADJACENT, Simd, tile};
+    use std::arch::aarch64::*;
+
+    #[target_feature(enable = "neon")]
+    unsafe fn one128<S: Simd, const MR: usize, const NV: usize, const W: usize, const A: u8>(p: &Panel<S::T>) {
+        // SAFETY: passed on to the caller.
+        unsafe { tile::<S, MR, NV, W, A>(p) }
+    }
+
+    macro_rules! vector {
+        ($module:ident, $name:ident, $raw:ty, $t:ty, $lanes:literal, $w:literal, $splat:ident, $load:ident,
+         $store:ident, $fma:ident, $mul:ident) => {
+            pub mod $module {
+                use super::*;
+                #[derive(Clone, Copy)]
+                pub struct $name($raw);
+
+                impl Simd for $name {
+                    type T = $t;
+                    const LANES: usize = $lanes;
+                    #[inline(always)]
+                    unsafe fn zero() -> Self {
+                        // SAFETY (here and below): only inlined into functions compiled for NEON; the caller vouches
+                        // for pointers.
+                        unsafe { Self($splat(0.0)) }
+                    }
+                    #[inline(always)]
+                    unsafe fn splat(x: $t) -> Self {
+                        // SAFETY: as above.
+                        unsafe { Self($splat(x)) }
+                    }
+                    #[inline(always)]
+                    unsafe fn load(p: *const $t) -> Self {
+                        // SAFETY: as above.
+                        unsafe { Self($load(p)) }
+                    }
+                    #[inline(always)]
+                    unsafe fn store(self, p: *mut $t) {
+                        // SAFETY: as above.
+                        unsafe { $store(p, self.0) }
+                    }
+                    #[inline(always)]
+                    unsafe fn load_part(p: *const $t, n: usize) -> Self {
+                        let mut part = [0.0; $lanes];
+                        // SAFETY: as above; only n elements are read.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(p, part.as_mut_ptr(), n);
+                            Self($load(part.as_ptr()))
+                        }
+                    }
+                    #[inline(always)]
+                    unsafe fn store_part(self, p: *mut $t, n: usize) {
+                        let mut part = [0.0; $lanes];
+                        // SAFETY: as above; only n elements are written.
+                        unsafe {
+                            $store(part.as_mut_ptr(), self.0);
+                            std::ptr::copy_nonoverlapping(part.as_ptr(), p, n);
+                        }
+                    }
+                    #[inline(always)]
+                    unsafe fn fma(self, a: Self, b: Self) -> Self {
+                        // SAFETY: as above.
+                        unsafe { Self($fma(self.0, a.0, b.0)) }
+                    }
+                    #[inline(always)]
+                    unsafe fn mul(self, a: Self) -> Self {
+                        // SAFETY: as above.
+                        unsafe { Self($mul(self.0, a.0)) }
+                    }
+                }
+
+                pub unsafe fn neon(p: &Panel<$t>) {
+                    // SAFETY: passed on to the caller.
+                    unsafe {
+                        if p.cols > $lanes {
+                            sweep!(one128, $name, 2, $w, 12, p)
+                        } else {
+                            sweep!(one128, $name, 1, $w, 12, p)
+                        }
+                    }
+                }
+            }
+        };
+    }
+    vector!(single, F32x4, float32x4_t, f32, 4, 8, vdupq_n_f32, vld1q_f32, vst1q_f32, vfmaq_f32, vmulq_f32);
+    vector!(double, F64x2, float64x2_t, f64, 2, 4, vdupq_n_f64, vld1q_f64, vst1q_f64, vfmaq_f64, vmulq_f64);
+}

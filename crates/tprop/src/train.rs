@@ -1,0 +1,528 @@
+//! The loop around a method: step → record → evaluate → checkpoint → stop rule.
+
+use std::time::Instant;
+
+use crate::checkpoint::{Snapshot, SnapshotReader, SnapshotWriter, walk_params};
+use crate::comm::Comm;
+use crate::eval::Reader;
+use crate::kernel;
+use crate::method::{Advance, Coupling, Learner, Method, MethodConfig, Update};
+use crate::model::Model;
+use crate::optim::{OptimConfig, Optimiser};
+use crate::params::{Params, Walk};
+use crate::real::Real;
+use crate::record::{CouplingMeans, End, Eval, Event, RateChange, Step};
+
+/// The three splits.
+#[derive(Clone, Copy, Debug)]
+pub struct Data<'a> {
+    /// Trained on.
+    pub train: &'a [u32],
+    /// Evaluated after each epoch.
+    pub valid: &'a [u32],
+    /// Evaluated once at the end, with the best weights.
+    pub test: &'a [u32],
+}
+
+/// How to train, whatever the method.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainConfig {
+    /// The method with its settings.
+    pub method: MethodConfig,
+    /// How θ is updated.
+    pub optim: OptimConfig,
+    /// Divide the rate by this when validation does not improve; 0 is off.
+    pub anneal: f64,
+    /// At most this many passes over the training split.
+    pub epochs: usize,
+    /// Stop after this many epochs without a better validation perplexity; 0 is off.
+    pub patience: usize,
+    /// Seed of the initial weights.
+    pub seed: u64,
+    /// Streams of evaluations.
+    pub eval_streams: usize,
+}
+
+/// Why training could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A split is too short for the settings.
+    #[error("{0}")]
+    Data(String),
+    /// Loss, gradient or weights are not finite, or the loss is far above that of guessing.
+    #[error(
+        "diverged at step {step} (epoch {epoch}): {what}; rate {rate}, gradient norm {norm}. \
+         Try a smaller optim.lr (a tenth of it) or a smaller optim.clip"
+    )]
+    Diverged {
+        /// Update.
+        step: u64,
+        /// Epoch.
+        epoch: u64,
+        /// What was seen.
+        what: String,
+        /// η
+        rate: f64,
+        /// Norm of the gradient.
+        norm: f64,
+    },
+    /// A checkpoint does not fit these settings.
+    #[error("the checkpoint does not fit: {0}")]
+    Checkpoint(String),
+    /// The watcher failed (disk, closed pipe).
+    #[error(transparent)]
+    Watch(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What a watcher would like to happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Go on.
+    Go,
+    /// Hand over a snapshot, then go on.
+    Save,
+    /// Hand over a snapshot, then stop.
+    Stop,
+}
+
+/// Why a snapshot is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Before the first update.
+    First,
+    /// It was wished for.
+    Wished,
+    /// After an evaluation.
+    Evaluated {
+        /// It was the best so far.
+        best: bool,
+    },
+    /// The run is over.
+    End,
+}
+
+/// Looks on: writes records, shows progress, keeps checkpoints, says when to stop.
+pub trait Watch {
+    /// Something happened.
+    fn event(&mut self, event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Asked after every update and between the pieces of a long one.
+    fn wish(&mut self) -> Wish {
+        Wish::Go
+    }
+
+    /// Takes a copy of the whole state.
+    fn save(&mut self, snapshot: Snapshot, why: Why) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let _ = (snapshot, why);
+        Ok(())
+    }
+}
+
+/// Lets any closure look on.
+impl<F: FnMut(&Event)> Watch for F {
+    fn event(&mut self, event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self(event);
+        Ok(())
+    }
+}
+
+/// A training run.
+#[derive(Debug)]
+pub struct Trainer<'a, T> {
+    learner: Learner<'a, T>,
+    method: Box<dyn Method<T>>,
+    config: TrainConfig,
+    data: Data<'a>,
+    reader: Reader<T>,
+    best: Option<Params<T>>,
+    progress: Progress,
+    started: Option<Instant>,
+}
+
+/// Counters and sums; all of it is in the checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+struct Progress {
+    epoch: u64,
+    begun: u64,
+    step: u64,
+    tokens: u64,
+    seconds: f64,
+    best_ppl: f64,
+    best_epoch: u64,
+    bad_epochs: u64,
+    finished: u64,
+    /// This epoch.
+    nats: f64,
+    epoch_tokens: u64,
+    by_position: Vec<f64>,
+    coupling: Coupling,
+    /// Since the last step event.
+    recent_nats: f64,
+    recent_tokens: u64,
+    recent_since: f64,
+}
+
+impl<'a, T: Real> Trainer<'a, T> {
+    /// Checks the data against the settings and prepares everything.
+    pub fn new(
+        model: &'a Model<T>,
+        data: Data<'a>,
+        config: TrainConfig,
+        comm: &'a dyn Comm,
+    ) -> Result<Self, TrainError> {
+        for (name, split) in [("training", data.train), ("validation", data.valid), ("test", data.test)] {
+            if split.iter().any(|&t| t as usize >= model.config().vocab) {
+                return Err(TrainError::Data(format!("the {name} split has tokens outside the vocabulary")));
+            }
+        }
+        for (name, split) in [("validation", data.valid), ("test", data.test)] {
+            let need = config.eval_streams + 1;
+            if !split.is_empty() && split.len() < need {
+                let n = split.len();
+                return Err(TrainError::Data(format!(
+                    "the {name} split has {n} tokens; eval.streams={} needs at least {need}",
+                    config.eval_streams
+                )));
+            }
+        }
+        let learner = Learner {
+            model,
+            params: model.initial(config.seed),
+            optimiser: Optimiser::new(config.optim, model.plan()),
+            comm,
+            tokens: data.train,
+        };
+        let method = config.method.build(&learner).map_err(TrainError::Data)?;
+        let progress = Progress {
+            epoch: 1,
+            begun: 0,
+            step: 0,
+            tokens: 0,
+            seconds: 0.0,
+            best_ppl: f64::INFINITY,
+            best_epoch: 0,
+            bad_epochs: 0,
+            finished: 0,
+            nats: 0.0,
+            epoch_tokens: 0,
+            by_position: vec![0.0; config.method.positions()],
+            coupling: Coupling::default(),
+            recent_nats: 0.0,
+            recent_tokens: 0,
+            recent_since: 0.0,
+        };
+        Ok(Self { learner, method, config, data, reader: Reader::new(32), best: None, progress, started: None })
+    }
+
+    /// θ
+    pub fn params(&self) -> &Params<T> {
+        &self.learner.params
+    }
+
+    /// θ, to replace (by another program's initial weights, say) before the first update.
+    pub fn params_mut(&mut self) -> &mut Params<T> {
+        &mut self.learner.params
+    }
+
+    /// The weights with the best validation perplexity so far, or the present ones before the first evaluation.
+    pub fn best_params(&self) -> &Params<T> {
+        self.best.as_ref().unwrap_or(&self.learner.params)
+    }
+
+    /// Updates of one epoch.
+    pub fn updates_per_epoch(&self) -> usize {
+        self.method.updates_per_epoch()
+    }
+
+    /// Tokens of one epoch.
+    pub fn tokens_per_epoch(&self) -> u64 {
+        self.method.tokens_per_epoch()
+    }
+
+    /// Updates so far.
+    pub fn step(&self) -> u64 {
+        self.progress.step
+    }
+
+    /// Whether the run came to its own end.
+    pub fn finished(&self) -> bool {
+        self.progress.finished != 0
+    }
+
+    /// Where the time of the steps went.
+    pub fn clock(&mut self) -> &mut crate::clock::Clock {
+        self.method.clock()
+    }
+
+    /// Makes one update (or pauses, or ends an epoch without evaluation): for benchmarks and tests.
+    pub fn advance(&mut self, pause: &mut dyn FnMut() -> bool) -> Advance {
+        if self.progress.begun == 0 {
+            self.progress.begun = 1;
+            self.method.begin_epoch(&self.learner, self.progress.epoch as usize);
+        }
+        let advance = self.method.advance(&mut self.learner, pause);
+        match &advance {
+            Advance::Update(update) => self.note(update),
+            Advance::EpochEnd => {
+                self.progress.begun = 0;
+                self.progress.epoch += 1;
+            }
+            _ => {}
+        }
+        advance
+    }
+
+    /// Trains to the end, or until the watcher wishes to stop.
+    pub fn run(&mut self, watch: &mut dyn Watch) -> Result<End, TrainError> {
+        self.started = Some(Instant::now());
+        let before = self.progress.seconds;
+        if self.progress.step == 0 && self.progress.begun == 0 {
+            self.save(watch, Why::First)?;
+        }
+        let every = (self.method.updates_per_epoch() as u64 / 50).max(1);
+        while !self.finished() {
+            let advance = self.advance(&mut || watch.wish() != Wish::Go);
+            self.progress.seconds = before + self.started.map_or(0.0, |s| s.elapsed().as_secs_f64());
+            match advance {
+                Advance::Update(update) => {
+                    self.check(&update)?;
+                    if self.progress.step.is_multiple_of(every) {
+                        self.tell_step(watch, &update)?;
+                    }
+                }
+                Advance::EpochEnd => self.end_epoch(watch)?,
+                Advance::Paused => {}
+                Advance::Diverged { norm, nats_per_token } => {
+                    let what = format!("the gradient is not finite ({nats_per_token} nats per token)");
+                    return Err(self.diverged(what, norm));
+                }
+            }
+            match watch.wish() {
+                Wish::Go => {}
+                Wish::Save => self.save(watch, Why::Wished)?,
+                Wish::Stop if self.finished() => {}
+                Wish::Stop => {
+                    self.save(watch, Why::Wished)?;
+                    return self.end(watch, "stopped");
+                }
+            }
+        }
+        let reason = if self.progress.epoch > self.config.epochs as u64 { "epochs" } else { "patience" };
+        let end = self.end(watch, reason)?;
+        self.save(watch, Why::End)?;
+        Ok(end)
+    }
+
+    fn note(&mut self, update: &Update) {
+        let p = &mut self.progress;
+        p.step += 1;
+        p.tokens += update.tokens;
+        p.nats += update.nats;
+        p.epoch_tokens += update.tokens;
+        p.by_position.iter_mut().zip(&update.by_position).for_each(|(sum, n)| *sum += n);
+        p.recent_nats += update.nats;
+        p.recent_tokens += update.tokens;
+        if let Some(coupling) = &update.coupling {
+            p.coupling.add(coupling);
+        }
+    }
+
+    /// A loss far above that of guessing means that the rate has blown the weights up, even if all is still finite.
+    fn check(&self, update: &Update) -> Result<(), TrainError> {
+        let nats = update.nats / update.tokens as f64;
+        let guess = (self.learner.model.config().vocab as f64).ln();
+        if nats.is_finite() && nats < guess + 50.0 {
+            return Ok(());
+        }
+        Err(self.diverged(format!("{nats:.1} nats per token, where guessing costs {guess:.1}"), update.norm))
+    }
+
+    fn diverged(&self, what: String, norm: f64) -> TrainError {
+        let p = &self.progress;
+        TrainError::Diverged { step: p.step, epoch: p.epoch, what, rate: self.learner.optimiser.rate, norm }
+    }
+
+    fn tell_step(&mut self, watch: &mut dyn Watch, update: &Update) -> Result<(), TrainError> {
+        let p = &mut self.progress;
+        let event = Event::Step(Step {
+            epoch: p.epoch,
+            step: p.step,
+            tokens: p.tokens,
+            seconds: p.seconds,
+            nats: p.recent_nats / p.recent_tokens as f64,
+            norm: update.norm,
+            rate: self.learner.optimiser.rate,
+            tokens_per_s: p.recent_tokens as f64 / (p.seconds - p.recent_since).max(1e-9),
+        });
+        (p.recent_nats, p.recent_tokens, p.recent_since) = (0.0, 0, p.seconds);
+        watch.event(&event).map_err(TrainError::Watch)
+    }
+
+    fn end_epoch(&mut self, watch: &mut dyn Watch) -> Result<(), TrainError> {
+        if !kernel::all_finite(self.learner.params.all()) {
+            return Err(self.diverged("weights are not finite".into(), f64::NAN));
+        }
+        let streams = self.config.eval_streams;
+        let valid = self.reader.read(self.learner.model, &self.learner.params, self.data.valid, streams);
+        // Without a validation split the training loss decides.
+        let train_ppl = (self.progress.nats / self.progress.epoch_tokens as f64).exp();
+        let valid_ppl = if valid.tokens > 0 { valid.perplexity() } else { train_ppl };
+        if !valid_ppl.is_finite() {
+            return Err(self.diverged(format!("validation perplexity is {valid_ppl}"), f64::NAN));
+        }
+        let lambda = self.method.lambda();
+        let p = &mut self.progress;
+        let ended = p.epoch - 1;
+        let best = valid_ppl < p.best_ppl;
+        let old_rate = self.learner.optimiser.rate;
+        if best {
+            (p.best_ppl, p.best_epoch, p.bad_epochs) = (valid_ppl, ended, 0);
+            match &mut self.best {
+                Some(params) => params.all_mut().copy_from_slice(self.learner.params.all()),
+                none => *none = Some(self.learner.params.clone()),
+            }
+        } else {
+            p.bad_epochs += 1;
+            if self.config.anneal > 0.0 {
+                self.learner.optimiser.rate /= self.config.anneal;
+            }
+        }
+        let each = p.epoch_tokens as f64 / p.by_position.len() as f64;
+        let c = p.coupling;
+        let event = Event::Eval(Box::new(Eval {
+            epoch: ended,
+            step: p.step,
+            tokens: p.tokens,
+            seconds: p.seconds,
+            train_ppl,
+            valid_ppl,
+            rate: self.learner.optimiser.rate,
+            best,
+            train_ppl_by_position: p.by_position.iter().map(|nats| (nats / each).exp()).collect(),
+            coupling: lambda.map(|lambda| CouplingMeans {
+                objective: c.objective / c.windows,
+                penalty: c.penalty / c.windows,
+                residual_mean: c.residual / c.boundaries.max(1.0),
+                residual_max: c.residual_max,
+                residual_relative: if c.state > 0.0 { c.residual / c.state } else { 0.0 },
+                dual_norm: c.dual / c.boundaries.max(1.0),
+                state_move: c.moved / c.boundaries.max(1.0),
+                lambda,
+            }),
+        }));
+        p.nats = 0.0;
+        p.epoch_tokens = 0;
+        p.by_position.fill(0.0);
+        p.coupling = Coupling::default();
+        let out_of_patience = self.config.patience > 0 && p.bad_epochs >= self.config.patience as u64;
+        if p.epoch > self.config.epochs as u64 || out_of_patience {
+            p.finished = 1;
+        }
+        let step = p.step;
+        watch.event(&event).map_err(TrainError::Watch)?;
+        let rate = self.learner.optimiser.rate;
+        if rate != old_rate {
+            let reason = "validation did not improve".to_string();
+            watch.event(&Event::Rate(RateChange { step, rate, reason })).map_err(TrainError::Watch)?;
+        }
+        self.save(watch, Why::Evaluated { best })
+    }
+
+    fn end(&mut self, watch: &mut dyn Watch, reason: &str) -> Result<End, TrainError> {
+        let test_ppl = if reason == "stopped" || self.data.test.is_empty() {
+            None
+        } else {
+            let best = self.best.as_ref().unwrap_or(&self.learner.params);
+            let streams = self.config.eval_streams;
+            Some(self.reader.read(self.learner.model, best, self.data.test, streams).perplexity())
+        };
+        let p = &self.progress;
+        let end = End {
+            reason: reason.into(),
+            epoch: p.epoch - u64::from(p.begun == 0),
+            step: p.step,
+            tokens: p.tokens,
+            seconds: p.seconds,
+            best_epoch: p.best_epoch,
+            best_valid_ppl: p.best_ppl,
+            test_ppl,
+        };
+        watch.event(&Event::End(end.clone())).map_err(TrainError::Watch)?;
+        Ok(end)
+    }
+
+    fn save(&mut self, watch: &mut dyn Watch, why: Why) -> Result<(), TrainError> {
+        if !kernel::all_finite(self.learner.params.all()) {
+            return Err(self.diverged("weights are not finite".into(), f64::NAN));
+        }
+        watch.save(self.snapshot(), why).map_err(TrainError::Watch)
+    }
+
+    /// A copy of the whole state.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        self.walk(&mut SnapshotWriter(&mut snapshot));
+        snapshot
+    }
+
+    /// Puts a snapshot of a run with the same settings back. `best` is the snapshot with the best validation perplexity.
+    pub fn restore(&mut self, snapshot: &Snapshot, best: Option<&Snapshot>) -> Result<(), TrainError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        self.walk(&mut reader);
+        reader.finish().map_err(TrainError::Checkpoint)?;
+        self.best = None;
+        if self.progress.best_epoch > 0 {
+            let best = best.ok_or_else(|| TrainError::Checkpoint("the best weights are missing".into()))?;
+            let mut params = self.learner.params.clone();
+            best.restore_params("", &mut params).map_err(TrainError::Checkpoint)?;
+            self.best = Some(params);
+        }
+        Ok(())
+    }
+
+    fn walk(&mut self, walk: &mut dyn Walk<T>) {
+        walk_params("", &mut self.learner.params, walk);
+        for (i, slot) in self.learner.optimiser.slots_mut().iter_mut().enumerate() {
+            walk_params(&format!("optim.{i}."), slot, walk);
+        }
+        walk.count("optim.steps", &mut self.learner.optimiser.steps);
+        walk.real("optim.rate", &mut self.learner.optimiser.rate);
+        self.method.walk(walk);
+        let p = &mut self.progress;
+        for (name, value) in [
+            ("epoch", &mut p.epoch),
+            ("begun", &mut p.begun),
+            ("step", &mut p.step),
+            ("tokens", &mut p.tokens),
+            ("best_epoch", &mut p.best_epoch),
+            ("bad_epochs", &mut p.bad_epochs),
+            ("finished", &mut p.finished),
+            ("epoch_tokens", &mut p.epoch_tokens),
+            ("recent_tokens", &mut p.recent_tokens),
+        ] {
+            walk.count(&format!("train.{name}"), value);
+        }
+        let c = &mut p.coupling;
+        for (name, value) in [
+            ("seconds", &mut p.seconds),
+            ("best_ppl", &mut p.best_ppl),
+            ("nats", &mut p.nats),
+            ("recent_nats", &mut p.recent_nats),
+            ("recent_since", &mut p.recent_since),
+            ("windows", &mut c.windows),
+            ("objective", &mut c.objective),
+            ("penalty", &mut c.penalty),
+            ("boundaries", &mut c.boundaries),
+            ("residual", &mut c.residual),
+            ("residual_max", &mut c.residual_max),
+            ("state", &mut c.state),
+            ("dual", &mut c.dual),
+            ("moved", &mut c.moved),
+        ] {
+            walk.real(&format!("train.{name}"), value);
+        }
+        for (i, nats) in p.by_position.iter_mut().enumerate() {
+            walk.real(&format!("train.nats.{i}"), nats);
+        }
+    }
+}
