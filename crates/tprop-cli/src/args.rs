@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, Command as Clap, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::failure::{Failure, Outcome};
 use crate::settings::table::{self, Kind, TABLE};
 use crate::settings::{Sources, Typed, presets, typed};
-use crate::failure::{Failure, Outcome};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -92,8 +92,14 @@ mod tests {
     #[test]
     fn numbers_read_well() {
         assert_eq!((grouped(0), grouped(999), grouped(1_234_567)), ("0".into(), "999".into(), "1,234,567".into()));
-        assert_eq!((bytes(12), bytes(1_500_000), bytes(25_000_000)), ("12 bytes".into(), "1.5 MB".into(), "25 MB".into()));
-        assert_eq!((duration(4.21), duration(187.0), duration(7509.0)), ("4.2 s".into(), "3:07".into(), "2:05:09".into()));
+        assert_eq!(
+            (bytes(12), bytes(1_500_000), bytes(25_000_000)),
+            ("12 bytes".into(), "1.5 MB".into(), "25 MB".into())
+        );
+        assert_eq!(
+            (duration(4.21), duration(187.0), duration(7509.0)),
+            ("4.2 s".into(), "3:07".into(), "2:05:09".into())
+        );
         assert_eq!((short(4.5), short(128.157), short(1e9)), ("4.500".into(), "128.16".into(), "1.00e9".into()));
     }
 }

@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod console;
 mod failure;
+mod fetch;
 mod progress;
 mod run;
 mod settings;

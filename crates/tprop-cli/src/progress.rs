@@ -98,7 +98,8 @@ impl Progress {
     fn eval(&mut self, eval: &Eval) {
         let (bold, plain) = if self.coloured { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let best = if eval.best { format!("  {bold}best{plain}") } else { String::new() };
-        let residual = eval.coupling.map_or(String::new(), |c| format!("  residual {:.1} %", 100.0 * c.residual_relative));
+        let residual =
+            eval.coupling.map_or(String::new(), |c| format!("  residual {:.1} %", 100.0 * c.residual_relative));
         self.line(&format!(
             "epoch {:>2}  train ppl {:>8}  valid ppl {:>8}{residual}  {:>7}{best}",
             eval.epoch,

@@ -148,6 +148,13 @@ impl Run {
         fs::write(&path, text).map_err(|e| Failure::disk(&path, &e))
     }
 
+    /// The settings that a checkpoint was made with, where it says.
+    pub fn settings_of(&self, snapshot: &Snapshot) -> Outcome<Option<Settings>> {
+        let Some(text) = snapshot.meta.get("settings") else { return Ok(None) };
+        let file = typed::read_text(text, Path::new("the checkpoint's settings"))?;
+        Ok(Some(Settings::resolve(&Sources { file, arguments: Vec::new() })?))
+    }
+
     /// Its settings.
     pub fn settings(&self) -> Outcome<Settings> {
         let file = typed::read_file(&self.path("settings.toml"))?;
@@ -172,7 +179,11 @@ impl Run {
                 let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
                 return Err(Failure::new(
                     Code::NoCheckpoint,
-                    format!("{}: no checkpoint {}; there are: {names}", self.dir.display(), tprop::vocab::printable(name)),
+                    format!(
+                        "{}: no checkpoint {}; there are: {names}",
+                        self.dir.display(),
+                        tprop::vocab::printable(name)
+                    ),
                 ));
             }
             return Ok((file.clone(), store.read(&file)?));
@@ -218,7 +229,8 @@ impl Loaded {
 
 /// Reads a `tokenizer.json`.
 pub fn read_vocab(path: &Path) -> Outcome<Vocab> {
-    let text = fs::read_to_string(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
+    let text =
+        fs::read_to_string(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
     Vocab::from_tokenizer_json(&text).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
 }
 

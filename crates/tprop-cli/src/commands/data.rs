@@ -1,12 +1,15 @@
 //! `data`: list, get, inspect.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use tprop::corpus::{self, DATASETS, Dataset, Level};
 
 use crate::args::{Data, LevelArg};
 use crate::console::{self, bytes, grouped};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Code, Failure, Outcome};
+use crate::fetch::{self, FetchError};
 
 /// Does what was asked for.
 pub fn data(args: &Data) -> Outcome {
@@ -36,12 +39,45 @@ fn is_here(set: &Dataset, places: &[PathBuf]) -> bool {
     places.iter().any(|place| names.iter().any(|name| place.join(name).exists()))
 }
 
-fn get(name: &str, _data_dir: Option<&Path>) -> Outcome {
-    let Some(set) = DATASETS.iter().find(|set| set.name == name) else {
-        let names: Vec<_> = DATASETS.iter().map(|set| set.name).collect();
-        return Err(Failure::input(format!("there is no data set {name}; there are {}", names.join(", "))));
+fn get(name: &str, data_dir: Option<&Path>) -> Outcome {
+    let Some(place) = corpus::places(data_dir).into_iter().next() else {
+        return Err(Failure::input("there is no home directory to put data into; say where with --data-dir"));
     };
-    Err(Failure::new(crate::failure::Code::Failed, format!("put {} into the data directory", set.files)))
+    let mut shown = Instant::now();
+    let live = console::live();
+    let fetched = fetch::get(name, &place, fetch::mirror().as_deref(), &mut |file, so_far, all| {
+        if live && shown.elapsed() > Duration::from_millis(100) {
+            shown = Instant::now();
+            let of = all.map_or(String::new(), |all| format!(" of {}", bytes(all)));
+            eprint_over(&format!("{file}: {}{of}", bytes(so_far)));
+        }
+    });
+    if live {
+        eprint_over("");
+    }
+    let fetched = fetched.map_err(|e| {
+        let code = match &e {
+            FetchError::Unknown(_) => Code::Input,
+            FetchError::Io { .. } => Code::Disk,
+            _ => Code::Failed,
+        };
+        Failure::new(code, e)
+    })?;
+    for file in fetched {
+        console::line(file.path.display())?;
+        match (file.downloaded, file.known) {
+            (false, _) => console::note("  was there already"),
+            (true, true) => console::note("  its checksum is right"),
+            (true, false) => console::note(format!("  no checksum is known for it; remembered {}", file.sha256)),
+        }
+    }
+    console::note(format!("try `tprop train {name}`"));
+    Ok(())
+}
+
+/// Replaces the line on the terminal.
+fn eprint_over(text: &str) {
+    let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{text}");
 }
 
 fn inspect(file: &Path, level: LevelArg, json: bool) -> Outcome {

@@ -105,7 +105,8 @@ pub fn import(args: &args::Import) -> Outcome {
     let path = args.dir.join(WEIGHTS);
     let refuse = |what: String| Failure::input(format!("{}: {what}", path.display()));
     let bytes = std::fs::read(&path).map_err(|e| refuse(format!("cannot be read ({e})")))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| refuse(format!("not a safetensors file, or a damaged one ({e})")))?;
+    let file = SafeTensors::deserialize(&bytes)
+        .map_err(|e| refuse(format!("not a safetensors file, or a damaged one ({e})")))?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| refuse(e.to_string()))?;
     let meta = header.metadata().clone().unwrap_or_default();
     let mut sources = args::sources(&args.words, &args.settings, None)?;
@@ -176,7 +177,8 @@ fn shape(file: &SafeTensors, meta: &HashMap<String, String>, dir: &Path, typed: 
         _ => None,
     };
     let cell = asked("model.cell").or(stated.cell).or(meta.get("cell").cloned()).or(by_gates);
-    let cell = cell.ok_or("which cell this is cannot be seen from its tensors; say --cell elman (or mult, mult_gated)")?;
+    let cell =
+        cell.ok_or("which cell this is cannot be seen from its tensors; say --cell elman (or mult, mult_gated)")?;
     let activation = asked("model.activation").or(stated.activation).or(meta.get("activation").cloned());
     // Tied weights may come once or, from PyTorch, twice.
     let same = || Some(file.tensor("out.weight").ok()?.data() == file.tensor("embed.weight").ok()?.data());
@@ -220,7 +222,11 @@ fn fill(params: &mut Params<f32>, model: &Model<f32>, file: &SafeTensors) -> Res
         None => Ok(()),
         Some(name) => {
             let cell = model.config().cell.name();
-            Err(format!("{} is not a tensor of a {cell} model with {} layers", tprop::vocab::printable(name), model.config().layers))
+            Err(format!(
+                "{} is not a tensor of a {cell} model with {} layers",
+                tprop::vocab::printable(name),
+                model.config().layers
+            ))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::args;
 use crate::console;
 use crate::failure::Outcome;
 use crate::run::Loaded;
-use crate::speaker::{Speaker, opening};
+use crate::speaker::{Speaker, opening, tell_unknown};
 
 /// Writes text.
 pub fn generate(args: &args::Generate) -> Outcome {
@@ -18,7 +18,7 @@ pub fn generate(args: &args::Generate) -> Outcome {
     // One token at a time has nothing to share among threads.
     prepare::machine(Some(1), loaded.settings.simd())?;
     let vocab = &loaded.vocab;
-    tell_unknown(&args.prompt, vocab);
+    tell_unknown(&args.prompt, vocab, "");
     let prompt = vocab.encode(&args.prompt);
     let mut speaker = Speaker::new(&loaded.model, &loaded.params);
     let mut writer = Writer::new(vocab, std::io::stdout().is_terminal());
@@ -65,26 +65,6 @@ fn choose(logits: &mut [f64], temperature: f64, top_k: usize, unit: f64) -> u32 
         *x = sum; // cumulative
     }
     logits.partition_point(|x| *x <= unit * sum).min(logits.len() - 1) as u32
-}
-
-/// Says which words of a prompt the model does not know.
-fn tell_unknown(prompt: &str, vocab: &Vocab) {
-    let known = |piece: &str| vocab.token(piece).is_some();
-    let mut unknown: Vec<String> = match vocab.level() {
-        Level::Byte => Vec::new(),
-        Level::Word => prompt.split_whitespace().filter(|word| !known(word)).map(printable).collect(),
-        Level::Char => {
-            let spaces = vocab.cutting().underscores;
-            let piece = |c: char| if c == ' ' && spaces { "_".to_owned() } else { c.to_string() };
-            let pieces = prompt.chars().filter(|c| *c != '\n').map(piece);
-            pieces.filter(|p| !known(p)).map(|p| printable(&p)).collect()
-        }
-    };
-    unknown.dedup();
-    if !unknown.is_empty() {
-        let fate = if vocab.unk().is_some() { "read as <unk>" } else { "left out" };
-        console::note(format!("not in the vocabulary, {fate}: {}", unknown.join(" ")));
-    }
 }
 
 /// Writes tokens as they come. A terminal gets no control characters.

@@ -13,7 +13,7 @@ use crate::args;
 use crate::console;
 use crate::failure::{Failure, Outcome};
 use crate::run::Loaded;
-use crate::speaker::{Speaker, opening};
+use crate::speaker::{Speaker, opening, tell_unknown};
 
 /// Scores each line.
 pub fn score(args: &args::Score) -> Outcome {
@@ -38,8 +38,13 @@ pub fn score(args: &args::Score) -> Outcome {
         }
         let content = bytes.strip_suffix(b"\n").map(|b| b.strip_suffix(b"\r").unwrap_or(b)).unwrap_or(&bytes);
         let tokens = encode(content, vocab).map_err(|at| {
-            Failure::input(format!("{name}: line {number}, byte {at} of the line: not UTF-8; only a byte-level model reads it"))
+            Failure::input(format!(
+                "{name}: line {number}, byte {at} of the line: not UTF-8; only a byte-level model reads it"
+            ))
         })?;
+        if let Ok(text) = std::str::from_utf8(content) {
+            tell_unknown(text, vocab, &format!("line {number}: "));
+        }
         let scores = speaker.score(&tokens);
         let total: f64 = scores.iter().sum();
         let words: Vec<&str> = tokens.iter().skip(1).map(|&t| vocab.word(t)).collect();
@@ -53,7 +58,8 @@ pub fn score(args: &args::Score) -> Outcome {
         }
         console::line(format!("{total:.6}\t{}\t{}", scores.len(), printable(&String::from_utf8_lossy(content))))?;
         if args.tokens {
-            let rows: String = words.iter().zip(&scores).map(|(w, s)| format!("  {s:.6}\t{}\n", printable(w))).collect();
+            let rows: String =
+                words.iter().zip(&scores).map(|(w, s)| format!("  {s:.6}\t{}\n", printable(w))).collect();
             console::data(&rows)?;
         }
     }

@@ -9,7 +9,7 @@ use tprop::kernel;
 use tprop::method::Advance;
 use tprop::model::Model;
 use tprop::record::{self, End, Event, Recorder, Resumed, Saved, Start};
-use tprop::train::{Data, Trainer};
+use tprop::train::{Data, TrainError, Trainer};
 
 use super::prepare;
 use super::watch::Watcher;
@@ -19,6 +19,20 @@ use crate::failure::{Failure, Outcome};
 use crate::progress::{Progress, ending};
 use crate::run::{Loaded, Run};
 use crate::settings::{Settings, table};
+
+/// Settings that may change between a run and its continuation: they do not shape its numbers.
+const HARMLESS: [&str; 6] = [
+    "data.dir",
+    "train.threads",
+    "train.on_divergence",
+    "checkpoint.every_minutes",
+    "checkpoint.every_steps",
+    "checkpoint.keep",
+];
+
+/// A diverged run goes back with a rate this many times smaller, at most so often.
+const ROLLBACK: f64 = 10.0;
+const ROLLBACKS: usize = 10;
 
 /// Trains a new run.
 pub fn train(args: &args::Train) -> Outcome {
@@ -71,9 +85,14 @@ pub fn resume(args: &args::Resume) -> Outcome {
     for reason in bad {
         console::note(format!("tprop: warning: {reason}; an older checkpoint is used instead"));
     }
-    if snapshot.meta.get("settings").is_some_and(|s| *s != settings.to_toml()) {
-        let message = format!("{}: settings.toml has changed since the run began; put it back", run.name());
-        return Err(Failure::input(message));
+    let changed = run.settings_of(&snapshot)?.map_or(Vec::new(), |old| settings.differences(&old));
+    let changed: Vec<_> = changed.into_iter().filter(|name| !HARMLESS.contains(name)).collect();
+    if !changed.is_empty() {
+        return Err(Failure::input(format!(
+            "{}: settings.toml has changed since the run began ({}); put it back, or train a new run with it",
+            run.name(),
+            changed.join(", ")
+        )));
     }
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     if snapshot.meta.get("corpus").is_some_and(|c| *c != corpus.fingerprint) {
@@ -105,7 +124,14 @@ fn data(corpus: &Corpus) -> Data<'_> {
     Data { train: &corpus.train, valid: &corpus.valid, test: &corpus.test }
 }
 
-fn watcher(run: &Run, recorder: Recorder, settings: &Settings, corpus: &Corpus, telling: Telling, updates: usize) -> Watcher {
+fn watcher(
+    run: &Run,
+    recorder: Recorder,
+    settings: &Settings,
+    corpus: &Corpus,
+    telling: Telling,
+    updates: usize,
+) -> Watcher {
     // With events on standard output, a terminal needs no second telling.
     let quiet = telling.quiet || (telling.json && console::live());
     let progress = Progress::new(quiet, settings.train().epochs, updates);
@@ -140,9 +166,20 @@ fn go(
     if let Some(start) = start {
         watcher.tell(&Event::Start(start))?;
     }
-    let end = trainer.run(&mut watcher);
-    watcher.progress().wipe();
-    let end = end?;
+    let mut rollbacks = 0;
+    let end = loop {
+        let end = trainer.run(&mut watcher);
+        watcher.progress().wipe();
+        match end {
+            Err(error @ TrainError::Diverged { .. }) if watcher.rolls_back() && rollbacks < ROLLBACKS => {
+                rollbacks += 1;
+                watcher.progress().line(&format!("{error}; going back to the last checkpoint"));
+                let best = run.store().read(tprop::checkpoint::BEST).ok();
+                trainer.restore(&watcher.roll_back(ROLLBACK)?, best.as_ref())?;
+            }
+            end => break end?,
+        }
+    };
     if let Some(code) = watcher.stopped.filter(|_| end.reason == "stopped") {
         let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());
         return Err(Failure::new(code, message));

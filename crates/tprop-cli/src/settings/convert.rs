@@ -6,8 +6,8 @@ use tprop::cell::{Activation, CellKind};
 use tprop::corpus::{CorpusConfig, Level, SynthConfig, VocabFrom};
 use tprop::kernel::Path as Simd;
 use tprop::method::{
-    Batch, BpttConfig, BtpropConfig, DualConfig, DualRule, First, Last, LossOn, MethodConfig, Solver, Starts, StateConfig,
-    StateRule, StateScale, ThetaSolver,
+    Batch, BpttConfig, BtpropConfig, DualConfig, DualRule, First, Last, LossOn, MethodConfig, Solver, Starts,
+    StateConfig, StateRule, StateScale, ThetaSolver,
 };
 use tprop::model::ModelConfig;
 use tprop::objective::{Direction, Penalty};

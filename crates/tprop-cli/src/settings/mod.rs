@@ -38,8 +38,6 @@ pub struct Sources {
 pub struct Settings {
     values: Values,
     preset: Option<&'static str>,
-    /// Names that someone typed, as opposed to defaults and presets.
-    typed: Vec<&'static str>,
 }
 
 impl Settings {
@@ -76,12 +74,10 @@ impl Settings {
             values.set(name, parse::value(setting, &ours(name, text, "preset"))?);
             fixed.push(setting.name);
         }
-        let mut names = Vec::new();
         for (setting, one) in layers.iter().flatten() {
             values.set(setting.name, parse::value(setting, one)?);
-            names.push(setting.name);
+            fixed.push(setting.name);
         }
-        fixed.extend(&names);
         // They follow from settings that are known by now.
         for setting in TABLE {
             if let Usual::Follows(_, of) = setting.default
@@ -91,14 +87,7 @@ impl Settings {
             }
         }
         checks::check(&values)?;
-        names.sort_unstable();
-        names.dedup();
-        Ok(Self { values, preset: preset.map(|p| p.name), typed: names })
-    }
-
-    /// Whether someone typed this setting, in a file or on the command line.
-    pub fn was_typed(&self, name: &str) -> bool {
-        self.typed.contains(&name)
+        Ok(Self { values, preset: preset.map(|p| p.name) })
     }
 
     /// Names whose values differ between two settings.

@@ -29,17 +29,9 @@ pub enum Kind {
     /// `true` or `false`.
     Flag,
     /// A whole number from `least` to `most`, or 0 where that has a meaning of its own.
-    Count {
-        least: u64,
-        most: u64,
-        zero: Option<&'static str>,
-    },
+    Count { least: u64, most: u64, zero: Option<&'static str> },
     /// A number above `above`, up to `most`, or 0 where that has a meaning of its own.
-    Real {
-        above: f64,
-        most: f64,
-        zero: Option<&'static str>,
-    },
+    Real { above: f64, most: f64, zero: Option<&'static str> },
     /// Any text.
     Text,
     /// A word with a grammar of its own, for example `parallel:2`.
@@ -55,8 +47,8 @@ pub enum Usual {
     Follows(&'static str, fn(&Values) -> Value),
 }
 
-use Usual::{Follows, Is};
 use Kind::{Choice, Flag, Form, Text};
+use Usual::{Follows, Is};
 
 const fn count(least: u64, most: u64) -> Kind {
     Kind::Count { least, most, zero: None }
@@ -78,13 +70,7 @@ const fn plain(name: &'static str, doc: &'static str, kind: Kind, default: Usual
     Setting { name, flag: None, doc, kind, default }
 }
 
-const fn flagged(
-    name: &'static str,
-    flag: &'static str,
-    doc: &'static str,
-    kind: Kind,
-    default: Usual,
-) -> Setting {
+const fn flagged(name: &'static str, flag: &'static str, doc: &'static str, kind: Kind, default: Usual) -> Setting {
     Setting { name, flag: Some(flag), doc, kind, default }
 }
 

@@ -52,7 +52,8 @@ fn every_combination_of_choices_converts() {
 
 #[test]
 fn later_sources_win_and_derived_defaults_follow() {
-    let file = read_text("preset = \"reach\"\n[btprop]\nlambda = 2\nblock = 5\n[model]\nhidden = 7\n", Path::new("a")).unwrap();
+    let file = read_text("preset = \"reach\"\n[btprop]\nlambda = 2\nblock = 5\n[model]\nhidden = 7\n", Path::new("a"))
+        .unwrap();
     let arguments = vec![Typed::argument("btprop.block=3").unwrap()];
     let s = Settings::resolve(&Sources { file, arguments }).unwrap();
     let MethodConfig::Btprop(b) = s.method() else { panic!("the preset sets the method") };
@@ -128,8 +129,14 @@ fn combinations_name_the_way_out() {
 #[test]
 fn files_are_refused_with_line_and_column() {
     for (text, expected) in [
-        ("[model]\nhidden = 0\n", "a.toml: line 2, column 1: model.hidden must be a whole number from 1 to 32768, not 0"),
-        ("[model]\n  hiden = 5\n", "a.toml: line 2, column 3: there is no setting model.hiden; did you mean model.hidden?"),
+        (
+            "[model]\nhidden = 0\n",
+            "a.toml: line 2, column 1: model.hidden must be a whole number from 1 to 32768, not 0",
+        ),
+        (
+            "[model]\n  hiden = 5\n",
+            "a.toml: line 2, column 3: there is no setting model.hiden; did you mean model.hidden?",
+        ),
         ("[model\n", "a.toml: line 1, column 7"),
         ("a = 1\na = 2\n", "a.toml: line 2, column 1"),
         ("model.hidden = \"5\"", "without quotes"),

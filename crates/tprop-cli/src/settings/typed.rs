@@ -156,7 +156,10 @@ fn flatten(
                 continue;
             }
             DeValue::Array(_) => {
-                return Err(SettingError::at(&place(value.span().start), format!("{name}: must be one value, not a list")));
+                return Err(SettingError::at(
+                    &place(value.span().start),
+                    format!("{name}: must be one value, not a list"),
+                ));
             }
             DeValue::Datetime(_) => {
                 return Err(SettingError::at(&place(value.span().start), format!("{name}: must not be a date")));
