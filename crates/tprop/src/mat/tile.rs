@@ -5,6 +5,8 @@
 //! read where it stands; only B is packed. Each accumulator is one chain of fused multiply-adds over ascending k, which is
 //! what makes all paths agree bit for bit.
 
+#![allow(clippy::needless_range_loop)] // register blocks read best by index
+
 use crate::kernel::{Lanes, Path};
 
 /// Where the accumulators begin.
@@ -194,17 +196,6 @@ macro_rules! sweep {
             _ => $one::<$S, 12, $nv, $w, $a>($q),
         }
     };
-    // Sixteen registers hold 6 × 2 accumulators and no more.
-    (@six $one:ident, $S:ty, $nv:literal, $w:literal, $a:ident, $q:expr, $mr:expr) => {
-        match $mr {
-            1 => $one::<$S, 1, $nv, $w, $a>($q),
-            2 => $one::<$S, 2, $nv, $w, $a>($q),
-            3 => $one::<$S, 3, $nv, $w, $a>($q),
-            4 => $one::<$S, 4, $nv, $w, $a>($q),
-            5 => $one::<$S, 5, $nv, $w, $a>($q),
-            _ => $one::<$S, 6, $nv, $w, $a>($q),
-        }
-    };
 }
 
 /// The portable path: one element at a time, on targets whose vector unit we do not know.
@@ -365,6 +356,7 @@ mod x86 {
             pub unsafe fn avx2(p: &Panel<$t>) {
                 // SAFETY: passed on to the caller.
                 unsafe {
+                    // Sixteen registers hold 6 × 2 accumulators and no more.
                     if p.cols > $l256 {
                         sweep!(one256, $half, 2, $w256, 6, p)
                     } else {

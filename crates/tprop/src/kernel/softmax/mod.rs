@@ -3,9 +3,11 @@
 //! The vocabulary is cut into *lanes*, each lane into *tiles* of words, the tokens into *panels* of a few vectors. For one tile
 //! and one panel, while both are in cache:
 //!
-//!     logits = W_tile · Hᵀ + b            W where it stands, Hᵀ packed once for all tiles
-//!     e      = exp(logits − m)            m: running maximum of the lane (online softmax), sums alongside
-//!     dHᵀ    = dHᵀ · shrink + W_tileᵀ · e the tile of e is already a packed right-hand side
+//! ```text
+//! logits = W_tile · Hᵀ + b              W where it stands, Hᵀ packed once for all tiles
+//! e      = exp(logits − m)              m: running maximum of the lane (online softmax), sums alongside
+//! dHᵀ    = dHᵀ · shrink + W_tileᵀ · e   the tile of e is already a packed right-hand side
+//! ```
 //!
 //! When all lanes are through, Z is known. The slopes in h are the lanes' sums, rescaled and added in the order of the
 //! lanes, less the target's row of W; so without slopes in the weights no logits are kept at all. With them, e is kept, and

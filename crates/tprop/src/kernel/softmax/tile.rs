@@ -1,6 +1,8 @@
 //! What happens to one tile of logits: [word][token], tokens side by side in the vector lanes, so that maximum and sum over
 //! words are plain vertical operations.
 
+#![allow(clippy::needless_range_loop)] // lanes read best by index
+
 use crate::kernel::{Kernel, vectorize};
 use crate::real::Real;
 
