@@ -1,5 +1,8 @@
 //! What stands between settings and training: machine, corpus, model, and whether all of it fits.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use tprop::corpus::{self, Corpus};
 use tprop::kernel;
 use tprop::method::{Batch, MethodConfig};
@@ -22,16 +25,25 @@ pub fn machine(threads: Option<usize>, simd: Option<kernel::Path>) -> Outcome {
     pool.map_err(|e| Failure::input(format!("{} threads cannot be started ({e})", threads.unwrap_or(0))))
 }
 
+/// A corpus that takes longer to read is announced.
+const PATIENCE: Duration = Duration::from_millis(700);
+
 /// Reads the corpus that the settings name.
 pub fn corpus(settings: &Settings, quiet: bool) -> Outcome<Corpus> {
-    let config = settings.corpus();
-    if !quiet {
-        match &config.source {
-            Some(source) => console::note(format!("reading {}", tprop::vocab::printable(source))),
-            None => console::note("writing a text in the built-in language (train FILE reads one of yours)"),
-        }
-    }
-    Ok(corpus::load(&config, &settings.synth())?)
+    let (config, synth) = (settings.corpus(), settings.synth());
+    let (done, wait) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let source = config.source.as_deref().unwrap_or("the built-in language");
+        scope.spawn(move || {
+            // Most texts are read before anyone wonders.
+            if !quiet && wait.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                console::note(format!("reading {} …", tprop::vocab::printable(source)));
+            }
+        });
+        let corpus = corpus::load(&config, &synth);
+        drop(done);
+        Ok(corpus?)
+    })
 }
 
 /// Bytes that training will need, about.
