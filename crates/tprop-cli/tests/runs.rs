@@ -94,7 +94,7 @@ fn the_model_of_a_run_can_be_used() {
     assert_eq!(place.run(&["generate", "r", "--temperature", "-1"]).code, 2);
 
     // Scores of a line and of its tokens agree, and with perplexity.
-    let line = words.lines().next().unwrap();
+    let line = words.lines().find(|line| !line.is_empty()).unwrap();
     let score = place.run_with(&["score", "r", "--json", "--tokens"], format!("{line}\n\n").as_bytes()).ok();
     let scores: Vec<serde_json::Value> = score.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert_eq!(scores.len(), 2);
@@ -118,7 +118,7 @@ fn exported_weights_come_back_the_same() {
         ("chars", &["data.level=char", "model.cell=mult_gated"]),
     ] {
         let (out, back) = (format!("{name}-out"), format!("{name}-back"));
-        place.run(&small(&[&["--run", name, "--quiet", "train.epochs=1"], more].concat())).ok();
+        place.run(&small(&[&["--run", name, "--quiet"], more].concat())).ok();
         place.run(&["export", name, "--out", &out]).ok();
         for file in ["model.safetensors", "tokenizer.json", "config.json"] {
             assert!(place.join(&out).join(file).is_file());
