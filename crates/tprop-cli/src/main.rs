@@ -18,7 +18,9 @@ use clap::Parser;
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or(String::new(), |at| format!(" at {}:{}", at.file(), at.line()));
-        let what = panic.payload_as_str().unwrap_or("no message");
+        let what = panic.payload();
+        let what = what.downcast_ref::<&str>().copied().or(what.downcast_ref::<String>().map(String::as_str));
+        let what = what.unwrap_or("no message");
         let version = env!("CARGO_PKG_VERSION");
         console::note(format!(
             "tprop {version} made a mistake{place} ({what}); please report it with the command that you typed"

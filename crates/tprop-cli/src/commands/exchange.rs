@@ -93,9 +93,8 @@ fn weights_file(model: &Model<f32>, params: &Params<f32>, shape: &Shape) -> Outc
         .map(|(name, dims, bytes)| Ok((name.as_str(), TensorView::new(Dtype::F32, dims.clone(), bytes)?)))
         .collect();
     let broken = |e: safetensors::SafeTensorError| Failure::input(format!("{WEIGHTS}: {e}"));
-    let mut meta = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let facts = [("cell", shape.cell.clone()), ("activation", shape.activation.clone())];
-    meta.extend(facts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    // One entry only: their order in the file is not ours to choose, and the same weights should make the same file.
+    let meta = HashMap::from([("config".to_owned(), serde_json::to_string(shape).map_err(Failure::input)?)]);
     safetensors::serialize(views.map_err(broken)?, Some(meta)).map_err(broken)
 }
 
@@ -166,9 +165,10 @@ fn shape(file: &SafeTensors, meta: &HashMap<String, String>, dir: &Path, typed: 
     let (vocab, embed) = matrix("embed.weight")?;
     let (wide, hidden) = matrix("rnn.weight_hh_l0")?;
     let layers = (0..).take_while(|l| dims(&format!("rnn.weight_ih_l{l}")).is_some()).count();
-    let stated: Shape = match std::fs::read_to_string(dir.join(CONFIG)) {
-        Ok(text) => serde_json::from_str(&text).map_err(|e| format!("{CONFIG} beside it cannot be read ({e})"))?,
-        Err(_) => Shape::default(),
+    let beside = std::fs::read_to_string(dir.join(CONFIG)).ok();
+    let stated: Shape = match beside.as_ref().or(meta.get("config")) {
+        Some(text) => serde_json::from_str(text).map_err(|e| format!("{CONFIG} beside it cannot be read ({e})"))?,
+        None => Shape::default(),
     };
     let asked = |name: &str| typed.iter().find(|t| t.name == name).map(|t| t.text.clone());
     let by_gates = match wide / hidden {
@@ -176,10 +176,10 @@ fn shape(file: &SafeTensors, meta: &HashMap<String, String>, dir: &Path, typed: 
         4 => Some("lstm".to_owned()),
         _ => None,
     };
-    let cell = asked("model.cell").or(stated.cell).or(meta.get("cell").cloned()).or(by_gates);
+    let cell = asked("model.cell").or(stated.cell).or(by_gates);
     let cell =
         cell.ok_or("which cell this is cannot be seen from its tensors; say --cell elman (or mult, mult_gated)")?;
-    let activation = asked("model.activation").or(stated.activation).or(meta.get("activation").cloned());
+    let activation = asked("model.activation").or(stated.activation);
     // Tied weights may come once or, from PyTorch, twice.
     let same = || Some(file.tensor("out.weight").ok()?.data() == file.tensor("embed.weight").ok()?.data());
     let tied = embed == hidden && same().unwrap_or(true) && stated.tied.unwrap_or(true);

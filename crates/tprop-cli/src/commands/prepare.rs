@@ -1,6 +1,9 @@
 //! What stands between settings and training: machine, corpus, model, and whether all of it fits.
 
-use tprop::corpus::{self, Corpus};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tprop::corpus::{self, Corpus, Split};
 use tprop::kernel;
 use tprop::method::{Batch, MethodConfig};
 use tprop::model::Model;
@@ -22,16 +25,59 @@ pub fn machine(threads: Option<usize>, simd: Option<kernel::Path>) -> Outcome {
     pool.map_err(|e| Failure::input(format!("{} threads cannot be started ({e})", threads.unwrap_or(0))))
 }
 
+/// A corpus that takes longer to read is announced.
+const PATIENCE: Duration = Duration::from_millis(700);
+
 /// Reads the corpus that the settings name.
 pub fn corpus(settings: &Settings, quiet: bool) -> Outcome<Corpus> {
-    let config = settings.corpus();
-    if !quiet {
-        match &config.source {
-            Some(source) => console::note(format!("reading {}", tprop::vocab::printable(source))),
-            None => console::note("writing a text in the built-in language (train FILE reads one of yours)"),
+    let (config, synth) = (settings.corpus(), settings.synth());
+    let (done, wait) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let source = config.source.as_deref().unwrap_or("the built-in language");
+        scope.spawn(move || {
+            // Most texts are read before anyone wonders.
+            if !quiet && wait.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                console::note(format!("reading {} …", tprop::vocab::printable(source)));
+            }
+        });
+        let corpus = corpus::load(&config, &synth);
+        drop(done);
+        Ok(corpus?)
+    })
+}
+
+/// Refuses a text that is too short for a window or for evaluation, with settings that would fit.
+pub fn check_lengths(settings: &Settings, corpus: &Corpus) -> Outcome {
+    let (streams, steps, name) = match settings.method() {
+        MethodConfig::Bptt(c) => (c.streams, c.window, "bptt.window"),
+        MethodConfig::Btprop(c) if c.batch == Batch::Full => (c.streams, c.block, "btprop.block"),
+        MethodConfig::Btprop(c) => (c.streams, c.block * c.blocks, "btprop.block × btprop.blocks"),
+    };
+    let (have, need) = (corpus.train.len(), streams.saturating_mul(steps).saturating_add(1));
+    if have < need {
+        let way = if have > steps {
+            format!("set train.streams={} or less", (have - 1) / steps)
+        } else {
+            format!("use a longer text, or train.streams=1 and a smaller {name}")
+        };
+        return Err(Failure::input(format!(
+            "{}: the training split has {have} tokens, but a window of train.streams={streams} and {name}={steps} needs {need}; {way}",
+            tprop::vocab::printable(&corpus.name)
+        )));
+    }
+    let streams = settings.eval_streams();
+    for split in [Split::Valid, Split::Test] {
+        let have = corpus.tokens(split).len();
+        if have <= streams {
+            return Err(Failure::input(format!(
+                "{}: the {split} split has {have} tokens, but eval.streams={streams} needs {}; set eval.streams={} or less",
+                tprop::vocab::printable(&corpus.name),
+                streams + 1,
+                have.saturating_sub(1).clamp(1, 4)
+            )));
         }
     }
-    Ok(corpus::load(&config, &settings.synth())?)
+    Ok(())
 }
 
 /// Bytes that training will need, about.

@@ -51,6 +51,7 @@ pub fn train(args: &args::Train) -> Outcome {
     if !args.dry_run {
         prepare::check_memory(need)?;
     }
+    prepare::check_lengths(&settings, &corpus)?;
     let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &Solo)?;
     if let Some(dir) = &args.from {
         begin_with(&mut trainer, &model, &corpus, dir)?;

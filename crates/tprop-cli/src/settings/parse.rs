@@ -61,7 +61,7 @@ fn whole(text: &str) -> Option<u64> {
     let text = text.replace('_', "");
     text.parse().ok().or_else(|| {
         let x: f64 = text.parse().ok().filter(|_| text.contains(['e', 'E']))?;
-        (x >= 0.0 && x < 1e15 && x.fract() == 0.0).then_some(x as u64)
+        ((0.0..1e15).contains(&x) && x.fract() == 0.0).then_some(x as u64)
     })
 }
 

@@ -11,9 +11,6 @@ impl Settings {
     /// All settings as TOML: `--config` reads them back as the same settings.
     pub fn to_toml(&self) -> String {
         let mut text = String::from("# Settings of tprop, complete; `tprop settings` explains each.\n");
-        if let Some(name) = self.preset {
-            let _ = writeln!(text, "# They began as the preset {name}.");
-        }
         // `method` has no group, and TOML wants such keys before the first table.
         for setting in TABLE.iter().filter(|s| s.name == s.group()) {
             let _ = writeln!(text, "{}", self.line(setting, setting.name));

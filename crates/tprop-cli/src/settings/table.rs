@@ -267,7 +267,11 @@ impl Kind {
             Flag => "true or false".to_owned(),
             Kind::Count { least, most: LARGEST, zero } => format!("a whole number from {least}{}", or_zero(zero)),
             Kind::Count { least, most, zero } => format!("a whole number from {least} to {most}{}", or_zero(zero)),
-            Kind::Real { above, most, zero } => format!("a number above {above}, up to {most}{}", or_zero(zero)),
+            Kind::Real { above, most, zero } => {
+                // 1e9 reads better than a row of zeros.
+                let most = if most >= 1e5 { format!("{most:e}") } else { most.to_string() };
+                format!("a number above {above}, up to {most}{}", or_zero(zero))
+            }
             Text => "a text".to_owned(),
             Form { grammar, .. } => grammar.to_owned(),
         }

@@ -180,7 +180,11 @@ fn integer_text(digits: &str, radix: u32) -> String {
 
 /// Line and column, from 1, of a byte of a text; columns count characters.
 fn line_and_column(text: &str, at: usize) -> (usize, usize) {
-    let before = &text[..text.floor_char_boundary(at.min(text.len()))];
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let before = &text[..at];
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     (line, column)
