@@ -66,33 +66,30 @@ impl Progress {
             return;
         }
         self.last = Some(Instant::now());
-        let text = self.step_text(step);
+        let parts = self.step_parts(step);
         if self.live {
-            let cut: String = text.chars().take(console::columns().saturating_sub(1)).collect();
-            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{cut}");
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{}", fit(parts, console::columns().saturating_sub(1)));
             let _ = std::io::stderr().flush();
             self.open = true;
         } else {
-            console::note(text);
+            console::note(fit(parts, usize::MAX));
         }
     }
 
-    fn step_text(&self, step: &Step) -> String {
+    fn step_parts(&self, step: &Step) -> Vec<String> {
         let total = self.epochs.saturating_mul(self.updates_per_epoch);
+        let mut parts = vec![
+            format!("epoch {}/{}", step.epoch, self.epochs),
+            format!("step {}/{}", grouped(step.step), grouped(total)),
+            format!("loss {:.3}", step.nats),
+            format!("ppl {}", short(step.nats.exp())),
+            format!("|g| {:.3}", step.norm),
+            format!("rate {}", step.rate),
+            format!("{} tokens/s", grouped(step.tokens_per_s as u64)),
+        ];
         let left = self.rate.updates_per_s.map(|speed| total.saturating_sub(step.step) as f64 / speed);
-        let left = left.map_or(String::new(), |s| format!("  {} left", duration(s)));
-        format!(
-            "epoch {}/{}  step {}/{}  loss {:.3}  ppl {}  |g| {:.3}  rate {}  {} tokens/s{left}",
-            step.epoch,
-            self.epochs,
-            grouped(step.step),
-            grouped(total),
-            step.nats,
-            short(step.nats.exp()),
-            step.norm,
-            step.rate,
-            grouped(step.tokens_per_s as u64),
-        )
+        parts.extend(left.map(|s| format!("{} left", duration(s))));
+        parts
     }
 
     fn eval(&mut self, eval: &Eval) {
@@ -136,6 +133,23 @@ impl Smooth {
     }
 }
 
+/// The parts in one line of at most `width` characters; what matters least goes first.
+fn fit(mut parts: Vec<String>, width: usize) -> String {
+    let length = |text: &String| text.chars().count();
+    let wide = parts.join("  ");
+    if length(&wide) <= width {
+        return wide;
+    }
+    for least in ["", "loss", "|g|", "rate", "step"] {
+        parts.retain(|part| least.is_empty() || !part.starts_with(least));
+        let line = parts.join(" ");
+        if length(&line) <= width {
+            return line;
+        }
+    }
+    parts.join(" ").chars().take(width).collect()
+}
+
 /// One sentence about how a run ended.
 pub fn ending(end: &End) -> String {
     let why = match end.reason.as_str() {
@@ -153,4 +167,19 @@ pub fn ending(end: &End) -> String {
         duration(end.seconds),
         grouped(speed as u64)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fit;
+
+    #[test]
+    fn lines_fit_the_terminal() {
+        let parts: Vec<String> =
+            ["epoch 1/9", "step 5/90", "loss 4.9", "ppl 135", "1:05 left"].map(str::to_owned).into();
+        assert_eq!(fit(parts.clone(), 80), "epoch 1/9  step 5/90  loss 4.9  ppl 135  1:05 left");
+        assert_eq!(fit(parts.clone(), 47), "epoch 1/9 step 5/90 loss 4.9 ppl 135 1:05 left");
+        assert_eq!(fit(parts.clone(), 40), "epoch 1/9 step 5/90 ppl 135 1:05 left");
+        assert_eq!(fit(parts, 5), "epoch");
+    }
 }

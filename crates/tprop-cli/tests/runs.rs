@@ -235,6 +235,14 @@ fn a_stopped_run_goes_on_as_if_nothing_had_been() {
         std::fs::read(place.join(&out).join("model.safetensors")).unwrap()
     };
     assert!(best("whole") == best("parts"));
+    // It went on, rather than beginning again: every evaluation stands once in the record, with the same figure.
+    let evals = |run: &str| -> Vec<(u64, f64)> {
+        let record = std::fs::read_to_string(place.join(run).join("record.jsonl")).unwrap();
+        let events = record.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let evals = events.filter(|e| e["event"] == "eval");
+        evals.map(|e| (e["epoch"].as_u64().unwrap(), e["valid_ppl"].as_f64().unwrap())).collect()
+    };
+    assert_eq!(evals("whole"), evals("parts"));
     let done = place.run(&["resume", "parts"]).ok();
     assert!(done.err.contains("come to its end already"), "{done:?}");
 
