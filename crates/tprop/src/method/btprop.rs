@@ -325,12 +325,23 @@ impl<T: Real> Btprop<T> {
                 let own = self.mine.len() / s;
                 self.pass_over(own.div_ceil(chunk), pause, |me, i| {
                     let cut = l.streams(s);
-                    let lane = me.lane.as_mut().expect("made for this init");
                     let at = me.at as usize * me.config.blocks * me.config.block;
+                    // A single piece's input products serve the later passes as well.
+                    let alone = me.pieces.count() == 1;
+                    if alone {
+                        me.prepare(l, 0);
+                    }
+                    let lane = me.lane.as_mut().expect("made for this init");
+                    lane.forget_weights();
                     for k in i * chunk..own.min((i + 1) * chunk) {
-                        let rows = me.mine.start + k * s..me.mine.start + (k + 1) * s;
-                        cut.fill(&lane.layout(), at, rows, &mut lane.inputs, &mut lane.targets);
-                        l.model.prepare(&l.params, lane);
+                        if alone {
+                            let (_, tape) = me.pieces.get(0);
+                            l.model.take_inputs(lane, tape, k * s);
+                        } else {
+                            let rows = me.mine.start + k * s..me.mine.start + (k + 1) * s;
+                            cut.fill(&lane.layout(), at, rows, &mut lane.inputs, &mut lane.targets);
+                            l.model.prepare(&l.params, lane);
+                        }
                         let (here, next) = me.states.starts[k * slots..(k + 2) * slots].split_at_mut(slots);
                         l.model.recur(&l.params, lane, here);
                         // Behind the last block stands a target of its own unless the loss looks at it.
@@ -623,9 +634,11 @@ impl<T: Real> Btprop<T> {
             }
         }
         // λu is the multiplier itself, which must not jump.
-        let keep = T::of(old / self.lambda);
-        for duals in [&mut self.states.duals, &mut self.stored_duals].into_iter().flatten() {
-            duals.iter_mut().for_each(|u| *u *= keep);
+        if self.lambda != old {
+            let keep = T::of(old / self.lambda);
+            for duals in [&mut self.states.duals, &mut self.stored_duals].into_iter().flatten() {
+                duals.iter_mut().for_each(|u| *u *= keep);
+            }
         }
     }
 }
@@ -767,6 +780,8 @@ impl<T: Real> Method<T> for Btprop<T> {
         ] {
             walk.count(&format!("btprop.{name}"), value);
         }
+        // Known to a reader too, because the counters come first.
+        let inside = s.done > 0 || s.piece > 0;
         let c = &mut self.sums.coupling;
         for (name, value) in [
             ("lambda", &mut self.lambda),
@@ -795,8 +810,8 @@ impl<T: Real> Method<T> for Btprop<T> {
                 walk.tensor(&format!("btprop.{name}"), rows, width, values);
             }
         }
-        // A minibatch begins anew with every window, and is saved only between two of them.
-        if self.config.batch == Batch::Full {
+        // A minibatch begins anew with every window: between two of them nothing else shapes the future.
+        if self.config.batch == Batch::Full || inside {
             self.states.walk(walk, true);
             walk.tensor("btprop.ends", self.mine.len(), width, &mut self.ends);
             if let Some(total) = &mut self.total {
