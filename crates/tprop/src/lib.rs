@@ -23,6 +23,7 @@ pub mod method;
 pub mod eval;
 pub mod adapt;
 pub mod theorem;
+pub mod speak;
 pub mod record;
 pub mod checkpoint;
 pub mod train;

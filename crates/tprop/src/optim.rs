@@ -225,8 +225,8 @@ impl<T: Real> Optimiser<T> {
                 update::adadelta(p, slot(), slot(), g, rate, T::of(rho), T::of(eps), scale);
             }
             Rule::Adam { beta1, beta2, eps } => {
-                let moments = update::Adam { beta1, beta2, eps, step: self.steps };
-                update::adam(p, slot(), slot(), g, rate, moments, scale);
+                let betas = (T::of(beta1), T::of(beta2));
+                update::adam(p, slot(), slot(), g, rate, betas, T::of(eps), self.steps, scale);
             }
         }
     }

@@ -88,16 +88,18 @@ pub struct Eval {
     pub tokens: u64,
     /// Seconds of training so far.
     pub seconds: f64,
-    /// Perplexity of the training windows of this epoch, each before its update.
+    /// Perplexity of the beginning of the training split (as long as the validation split), read like it.
     pub train_ppl: f64,
+    /// Perplexity of the training windows of this epoch as the objective sees them, each before its update.
+    pub window_ppl: f64,
     /// Perplexity of the validation split.
     pub valid_ppl: f64,
     /// Rate of the next update.
     pub rate: f64,
     /// Whether this is the best so far.
     pub best: bool,
-    /// Training perplexity by position inside the block.
-    pub train_ppl_by_position: Vec<f64>,
+    /// `window_ppl` by position inside the block.
+    pub window_ppl_by_position: Vec<f64>,
     /// Only under target propagation.
     #[serde(flatten)]
     pub coupling: Option<CouplingMeans>,

@@ -319,7 +319,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         p.tokens += update.tokens;
         p.nats += update.nats;
         p.epoch_tokens += update.tokens;
-        p.by_position.iter_mut().zip(&update.by_position).for_each(|(sum, n)| *sum += n);
+        p.by_position.iter_mut().zip(self.method.nats_by_position()).for_each(|(sum, n)| *sum += n);
         p.recent_nats += update.nats;
         p.recent_tokens += update.tokens;
         if let Some(coupling) = &update.coupling {
@@ -364,8 +364,13 @@ impl<'a, T: Real> Trainer<'a, T> {
         }
         let streams = self.config.eval_streams;
         let valid = self.reader.read(self.learner.model, &self.learner.params, self.data.valid, streams);
-        // Without a validation split the training loss decides.
-        let train_ppl = (self.progress.nats / self.progress.epoch_tokens as f64).exp();
+        // The training text read the same way: its beginning, as long as the validation split.
+        let (text, limit) = (self.data.train, self.data.valid.len().max(10_000));
+        let text = &text[..text.len().min(limit)];
+        let train = self.reader.read(self.learner.model, &self.learner.params, text, streams.min(text.len() - 1));
+        let train_ppl = train.perplexity();
+        let window_ppl = (self.progress.nats / self.progress.epoch_tokens as f64).exp();
+        // Without a validation split the training text decides.
         let valid_ppl = if valid.tokens > 0 { valid.perplexity() } else { train_ppl };
         if !valid_ppl.is_finite() {
             return Err(self.diverged(format!("validation perplexity is {valid_ppl}"), f64::NAN));
@@ -395,10 +400,11 @@ impl<'a, T: Real> Trainer<'a, T> {
             tokens: p.tokens,
             seconds: p.seconds,
             train_ppl,
+            window_ppl,
             valid_ppl,
             rate: self.learner.optimiser.rate,
             best,
-            train_ppl_by_position: p.by_position.iter().map(|nats| (nats / each).exp()).collect(),
+            window_ppl_by_position: p.by_position.iter().map(|nats| (nats / each).exp()).collect(),
             coupling: lambda.map(|lambda| CouplingMeans {
                 objective: c.objective / c.windows,
                 penalty: c.penalty / c.windows,

@@ -9,7 +9,7 @@
 const ROUND: f32 = 12_582_912.0; // 1.5 · 2^23
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 with zeros at the end, so that n · LN2_HIGH is exact for |n| < 2^10; and the rest of ln 2.
-const LN2_HIGH: f32 = 0.693_359_375;
+const LN2_HIGH: f32 = 355.0 / 512.0;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Where 2^n would leave the normal numbers: 127.5 ln 2, and −126 ln 2 (rounded towards 0).
 const EXP_MAX: f32 = 88.376_26;
@@ -26,7 +26,7 @@ fn split(x: f32) -> (f32, f32) {
     let mut q = 1.381_417_4e-3f32;
     q = q.mul_add(r, 8.368_922e-3);
     q = q.mul_add(r, 4.166_840_8e-2);
-    q = q.mul_add(r, 1.666_651_9e-1);
+    q = q.mul_add(r, 0.166_665_2);
     q = q.mul_add(r, 4.999_999_3e-1);
     (power, (q * r).mul_add(r, r))
 }
