@@ -38,7 +38,25 @@ fn the_future_changes_no_earlier_probability() {
     }
 }
 
-/// And a past token does reach across blocks: the test above looks at something.
+/// Nor does the token that is being predicted: over all that could stand there, the probabilities add up to 1.
+#[test]
+fn no_prediction_peeks_at_its_own_answer() {
+    for cell in CELLS {
+        let text = tokens(22);
+        for at in 1..text.len() {
+            let total: f64 = (0..VOCAB as u32)
+                .map(|word| {
+                    let mut other = text.clone();
+                    other[at] = word;
+                    (-each_nats(cell, 1, &other, 1)[at - 1].2).exp()
+                })
+                .sum();
+            assert!((total - 1.0).abs() < 1e-12, "{cell:?}: token {at}: {total}");
+        }
+    }
+}
+
+/// Each stream is a text of its own, and every token of it is shown once.
 #[test]
 fn streams_are_read_apart_and_every_token_once() {
     let cell = CELLS[2];
