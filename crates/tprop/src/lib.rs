@@ -22,6 +22,8 @@ pub mod optim;
 pub mod method;
 pub mod eval;
 pub mod speak;
+pub mod adapt;
+pub mod theorem;
 pub mod record;
 pub mod checkpoint;
 pub mod train;

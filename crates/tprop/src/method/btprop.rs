@@ -7,12 +7,12 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::least_squares::LeastSquares;
+use super::least_squares::{self, Fit, StateProblem};
 use super::pieces::Pieces;
 use super::states::States;
 use super::{
     Advance, Batch, BtpropConfig, Coupling, First, Init, LambdaSchedule, Last, Learner, LossOn, Method, Solver, Starts,
-    ThetaSolver, Update,
+    StateScale, ThetaSolver, Update,
 };
 use crate::clock::{Clock, Part};
 use crate::comm::{Post, share, sum_gradient};
@@ -37,7 +37,6 @@ pub struct Btprop<T> {
     lane: Option<Tape<T>>,
     states: States<T>,
     coupler: Coupler<T>,
-    least_squares: Option<LeastSquares<T>>,
     /// Ends of one piece, or of all rows during an init sweep.
     ends: Vec<T>,
     d_end: Vec<T>,
@@ -148,10 +147,6 @@ impl<T: Real> Btprop<T> {
             lane: (config.init == Init::Sequential).then(|| model.tape(Layout::new(s, b))),
             states: States::new(&config, model, rows, s, ranks),
             coupler: Coupler::new(config.penalty),
-            least_squares: match config.theta_solver {
-                ThetaSolver::Gradient => None,
-                ThetaSolver::LeastSquares { ridge } => Some(LeastSquares::new(model, ridge)),
-            },
             ends: vec![T::ZERO; rows * width],
             d_end: vec![T::ZERO; if piece_rows > 0 { rows * width } else { 0 }],
             seen: Vec::new(),
@@ -546,7 +541,10 @@ impl<T: Real> Btprop<T> {
     }
 
     fn move_states(&mut self, l: &Learner<T>, step: usize) {
-        let (squares, count) = self.states.step(&self.config, l.model, l.comm, self.blocks);
+        let (squares, count) = match self.config.theta_solver {
+            ThetaSolver::Gradient => self.states.step(&self.config, l.model, l.comm, self.blocks),
+            ThetaSolver::LeastSquares { .. } => self.solve_states(l),
+        };
         if self.exchanges.is_multiple_of(self.config.staleness as u64 + 1) {
             self.states.refresh(l.comm);
         }
@@ -563,14 +561,45 @@ impl<T: Real> Btprop<T> {
         }
     }
 
+    /// s ← argmin of the quadratic model; as [`States::step`].
+    fn solve_states(&mut self, l: &Learner<T>) -> (f64, f64) {
+        let weight = match self.config.states.scale {
+            StateScale::Block => 1.0,
+            StateScale::Mean => self.blocks as f64,
+        };
+        let problem = StateProblem {
+            inputs: &self.inputs(l),
+            streams: self.config.streams,
+            lambda: self.lambda,
+            prox: weight / self.config.states.rate,
+            first_moves: self.config.first == First::Free,
+        };
+        let delta = problem.solve(l.model, &l.params, &self.states.slopes(self.blocks));
+        self.states.shift(&delta)
+    }
+
+    /// Tokens of the rows, if θ or the states are solved for (B = 1).
+    fn inputs(&self, l: &Learner<T>) -> Vec<u32> {
+        if self.config.theta_solver == ThetaSolver::Gradient {
+            return Vec::new();
+        }
+        let (s, at) = (self.config.streams, self.at as usize * self.config.blocks);
+        self.mine.clone().map(|q| l.streams(s).input(q % s, at + q / s)).collect()
+    }
+
     fn move_theta(&mut self, l: &mut Learner<T>) {
         let since = Instant::now();
+        let inputs = self.inputs(l);
         let grads = self.total.as_mut().unwrap_or(&mut self.grads);
         grads.settle();
         sum_gradient(l.comm, grads);
-        self.sums.norm = match &mut self.least_squares {
-            None => l.optimiser.update(&mut l.params, grads, 1.0),
-            Some(solver) => solver.update(l, grads, &self.states.starts, &self.ends, &mut self.pieces),
+        self.sums.norm = match self.config.theta_solver {
+            ThetaSolver::Gradient => l.optimiser.update(&mut l.params, grads, 1.0),
+            ThetaSolver::LeastSquares { ridge } => {
+                let starts = &self.states.starts[self.states.own()];
+                let (targets, duals) = (self.states.targets(), self.states.duals.as_deref());
+                least_squares::update(l, grads, Fit { inputs: &inputs, starts, targets, duals }, ridge)
+            }
         };
         self.keep_carried(l);
         self.known = Known { tokens: self.known.tokens, ..Known::default() };
@@ -706,6 +735,21 @@ fn check<T: Real>(
     }
     if matches!(config.batch, Batch::Mini { accumulate } if accumulate != 1) {
         return Err("train.accumulate is for bptt; under btprop use more btprop.blocks or train.streams".into());
+    }
+    if let ThetaSolver::LeastSquares { ridge } = config.theta_solver {
+        least_squares::check(config, model, learner, ridge)?;
+        let bytes = least_squares::bytes(per_window, s, model.config().hidden);
+        if let Some(free) = available_memory()
+            && config.states.steps > 0
+            && bytes > free / 10 * 9
+        {
+            return Err(format!(
+                "the least-squares problem of the states needs {} MB and {} MB are free: use train.batch=mini, fewer \
+                 btprop.blocks, a smaller model.hidden, or theta_solver=gradient",
+                bytes >> 20,
+                free >> 20
+            ));
+        }
     }
     let copies = 6 + usize::from(matches!(config.init, Init::Stored { .. })) * windows;
     let bytes = (copies * per_window * s * model.state_width() * T::BYTES) as u64;

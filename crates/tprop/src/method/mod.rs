@@ -5,7 +5,8 @@
 
 mod bptt;
 mod btprop;
-mod least_squares;
+mod cholesky;
+pub mod least_squares;
 mod pieces;
 mod states;
 
@@ -278,9 +279,10 @@ pub enum StateScale {
 pub enum ThetaSolver {
     /// By the optimiser.
     Gradient,
-    /// The cell's weights in closed form (multiplicative cells, loss on free states, B = 1), the output layer by the optimiser.
+    /// The cell's weights and the states in closed form (multiplicative cells, loss on free states, B = 1), the output layer and
+    /// the embedding by the optimiser. Needs the feature `least-squares`. See [`least_squares`].
     LeastSquares {
-        /// Ridge.
+        /// Weight of ‖θ − θ_old‖² beside Σ ‖F − (t − u)‖² over a window's rows; above 0.
         ridge: f64,
     },
 }

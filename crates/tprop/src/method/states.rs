@@ -162,6 +162,30 @@ impl<T: Real> States<T> {
         (squares, count)
     }
 
+    /// S·M·∂L/∂s of every slot, for a lone rank: what flows back through the block that starts there and what pulls at it as a target.
+    pub fn slopes(&self, blocks: usize) -> Vec<T> {
+        let (own, slots) = (self.rows * self.width, self.streams * self.width);
+        let scale = T::of(blocks as f64);
+        let slope = |at: usize| {
+            let through = if at < own { self.d_start[at] } else { T::ZERO };
+            through + at.checked_sub(slots).map_or(T::ZERO, |from| self.d_target[from])
+        };
+        (0..own + slots).map(|at| slope(at) * scale).collect()
+    }
+
+    /// s ← s + δ for every slot, 0 where it does not move. Returns as [`Self::step`].
+    pub fn shift(&mut self, delta: &[T]) -> (f64, f64) {
+        let (mut squares, mut count) = (0.0, 0.0);
+        for (row, delta) in self.starts.chunks_exact_mut(self.width).zip(delta.chunks_exact(self.width)) {
+            row.iter_mut().zip(delta).for_each(|(s, &d)| *s += d);
+            let moved = crate::kernel::sum_squares(delta);
+            self.moved += moved.sqrt();
+            squares += moved;
+            count += if moved == 0.0 { 0.0 } else { self.width as f64 };
+        }
+        (squares, count)
+    }
+
     /// Which slots may move.
     fn movable(&self, config: &BtpropConfig) -> impl Fn(usize) -> bool + use<T> {
         let first = !self.first_rank || (config.first == First::Free && config.starts == Starts::Moving);
