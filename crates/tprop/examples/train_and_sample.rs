@@ -4,11 +4,11 @@
 
 use tprop::comm::Solo;
 use tprop::corpus;
-use tprop::generate::Writer;
 use tprop::method::{Batch, BpttConfig, MethodConfig};
 use tprop::model::{Model, ModelConfig};
 use tprop::optim::OptimConfig;
 use tprop::record::Event;
+use tprop::speak::{Speaker, Taste};
 use tprop::train::{Data, TrainConfig, Trainer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,8 +33,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     })?;
 
-    let mut writer = Writer::new(&model, trainer.best_params());
-    let text = writer.write(corpus.vocab.eos().into_iter().collect(), 60, 1.0, None, 7);
+    let mut speaker = Speaker::new(&model, trainer.best_params());
+    corpus.vocab.eos().into_iter().for_each(|eos| speaker.read(eos));
+    let mut text = Vec::new();
+    speaker.go_on(60, Taste { temperature: 1.0, top_k: 0, seed: 7 }, |token| {
+        text.push(token);
+        true
+    });
     println!("\n{}", corpus.vocab.decode(&text));
     Ok(())
 }

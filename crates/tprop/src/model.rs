@@ -9,9 +9,9 @@
 //!
 //! A caller that needs no softmax (dual step, init sweeps) leaves `loss` out; one that needs no ∂θ (state step) hands in no
 //! gradients; one whose starts did not move (`starts=held`) runs `backward` again with another pull. Rows are blocks,
-//! side by side (see [`crate::window`]). A row's state is the concatenation of the layers' states, [h] or [h | c].
+//! side by side (see [`crate::window`]). A row's state is the concatenation of the layers' states, `[h]` or `[h | c]`.
 //!
-//! Dropout would be a mask, drawn from [`crate::rng`] by (step, layer, place), kept in [`LayerTape`] and applied where a layer's
+//! Dropout would be a mask, drawn from [`crate::rng`] by (step, layer, place), kept in the tape and applied where a layer's
 //! inputs are read: `embedded` and `out` are copies made for the products, so masking them changes nothing else.
 
 use std::sync::Arc;
@@ -47,12 +47,24 @@ pub struct ModelConfig {
     pub init: f64,
     /// Logits held at any time stay below this many megabytes.
     pub logits_mb: usize,
+    /// A window whose tape would hold more megabytes than this runs in pieces (of at least 32 rows).
+    pub tape_mb: usize,
 }
 
 impl ModelConfig {
     /// One GRU layer of 100 units, embedding of the same size.
     pub fn new(vocab: usize) -> Self {
-        Self { vocab, cell: CellKind::Gru, hidden: 100, embed: 100, layers: 1, tied: false, init: 0.1, logits_mb: 64 }
+        Self {
+            vocab,
+            cell: CellKind::Gru,
+            hidden: 100,
+            embed: 100,
+            layers: 1,
+            tied: false,
+            init: 0.1,
+            logits_mb: 64,
+            tape_mb: 128,
+        }
     }
 }
 
@@ -257,10 +269,21 @@ impl<T: Real> Model<T> {
             }
         });
         let since = tape.clock.book(Part::Embedding, since);
-        for layer in &mut tape.layers {
-            layer.packs.fresh = [false; 4];
-        }
+        tape.forget_weights();
         self.input_product(params, tape, 0);
+        tape.clock.book(Part::Input, since);
+    }
+
+    /// Instead of [`Model::prepare`], for passes that only recur: takes the input products of the rows from `first` on of another
+    /// tape, prepared with the same θ. The tape must have forgotten older weights.
+    pub fn take_inputs(&self, tape: &mut Tape<T>, from: &Tape<T>, first: usize) {
+        let since = Instant::now();
+        let wide = self.cell.gates() * self.config.hidden;
+        let (to, source) = (&mut tape.layers[0].gx, &from.layers[0].gx);
+        tape.layout.each(|place, row, step| {
+            let at = from.layout.place(first + row, step);
+            to[place * wide..][..wide].copy_from_slice(&source[at * wide..][..wide]);
+        });
         tape.clock.book(Part::Input, since);
     }
 
@@ -662,6 +685,11 @@ impl<T: Real> Tape<T> {
     /// Rows, steps and their order.
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// The weights laid out for products are out of date: θ has changed.
+    pub fn forget_weights(&mut self) {
+        self.layers.iter_mut().for_each(|layer| layer.packs.fresh = [false; 4]);
     }
 
     /// What the output layer needs to run on other states than the tape's.

@@ -7,9 +7,6 @@ use crate::model::{Model, Tape};
 use crate::real::Real;
 use crate::window::Layout;
 
-/// A tape holds about this much.
-const TAPE_BYTES: usize = 128 << 20;
-
 /// Tapes for all rows of a window: one for full pieces and one for what is left over.
 #[derive(Debug)]
 pub(super) struct Pieces<T> {
@@ -19,9 +16,9 @@ pub(super) struct Pieces<T> {
 }
 
 impl<T: Real> Pieces<T> {
-    /// For `rows` rows of `steps` steps.
+    /// For `rows` rows of `steps` steps, in tapes of about `tape_mb` (see [`crate::model::ModelConfig`]).
     pub fn new(model: &Model<T>, rows: usize, steps: usize) -> Self {
-        let fit = TAPE_BYTES / (model.tape_bytes_per_token() * steps);
+        let fit = (model.config().tape_mb << 20) / (model.tape_bytes_per_token() * steps);
         Self::of(model, rows, steps, (fit / 32 * 32).max(32))
     }
 

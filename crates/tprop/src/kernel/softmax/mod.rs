@@ -127,7 +127,7 @@ impl<T: Real> Softmax<T> {
         }
     }
 
-    /// nats[i] = −log softmax(W h_i + b)[targets[i]]; h: n × H, weight: V × H, bias: V.
+    /// `nats[i] = −log softmax(W h_i + b)[targets[i]]`; h: n × H, weight: V × H, bias: V.
     pub fn nats(&mut self, nats: &mut [T], h: Mat<T>, weight: &[T], bias: &[T], targets: &[u32]) {
         let layer = Layer::new(weight, bias, h.cols());
         check_targets(nats.len(), h.rows(), targets, bias.len(), None);
@@ -180,7 +180,7 @@ impl<T: Real> Softmax<T> {
         }
     }
 
-    /// out[i][j] = log softmax(W h_i + b)[j]; for a few rows (generation).
+    /// `out[i][j] = log softmax(W h_i + b)[j]`; for a few rows (generation).
     pub fn log_probs(&mut self, out: &mut [T], h: Mat<T>, weight: &[T], bias: &[T]) {
         let (layer, v) = (Layer::new(weight, bias, h.cols()), bias.len());
         assert_eq!(out.len(), h.rows() * v, "room for the logarithms");

@@ -1,0 +1,225 @@
+//! A run that is stopped, written to bytes, read back and continued in a fresh trainer goes on bit for bit: same weights, same
+//! events but for the time that passed. Runs are stopped at every place where a watcher is asked, also in the middle of a
+//! pass over several pieces.
+
+mod common;
+use common::{CELLS, VOCAB, duals, plain, tokens};
+use tprop::cell::CellKind;
+use tprop::checkpoint::Snapshot;
+use tprop::comm::Solo;
+use tprop::method::*;
+use tprop::model::{Model, ModelConfig};
+use tprop::objective::{Constraint, Direction, Penalty};
+use tprop::optim::{OptimConfig, Rule};
+use tprop::record::Event;
+use tprop::train::{Data, TrainConfig, Trainer, Watch, Why, Wish};
+
+const RULES: [&str; 6] = ["sgd", "nag", "adagrad", "rmsprop", "adadelta", "adam"];
+
+/// Every method, mode, solver, init and constraint at least once.
+fn methods() -> Vec<(&'static str, MethodConfig)> {
+    let bptt = |batch| MethodConfig::Bptt(BpttConfig { window: 2, streams: 34, batch });
+    // 10 streams × 8 blocks = 80 rows: pieces of 32, 32 and 16.
+    let states = StateConfig { steps: 2, rate: 0.1, ..plain(10, 8, 2).states };
+    let base = BtpropConfig { states, ..plain(10, 8, 2) };
+    let full = BtpropConfig { batch: Batch::Full, ..base.clone() };
+    let adagrad = StateConfig { rule: StateRule::Adagrad, tolerance: 0.02, clip: 0.5, ..states };
+    let admm = |before_theta| Solver::Admm { duals: duals(0.5), before_theta };
+    let forgets = Solver::Admm { duals: DualConfig { stored: false, ..duals(0.5) }, before_theta: false };
+    let alm = Solver::Alm { duals: DualConfig { start_epoch: 2, ..duals(0.5) }, joint_steps: 2 };
+    let parallel = Init::Parallel { sweeps: 2 };
+    let btprop = [
+        ("mini penalty", BtpropConfig { lambda_schedule: LambdaSchedule::Geometric(1.5), ..base.clone() }),
+        (
+            "mini admm, stored states and duals",
+            BtpropConfig { solver: admm(false), init: Init::Stored { sweeps: 1 }, states: adagrad, ..base.clone() },
+        ),
+        ("mini admm, forgetful", BtpropConfig { solver: forgets, init: parallel, theta_steps: 2, ..base.clone() }),
+        ("mini alm", BtpropConfig { solver: alm, last: Last::Free0, first: First::Free, ..base.clone() }),
+        ("mini reach", BtpropConfig { starts: Starts::Held, ..base.clone() }),
+        (
+            "full admm",
+            BtpropConfig {
+                solver: admm(true),
+                states: adagrad,
+                lambda_schedule: LambdaSchedule::Balance(2.0),
+                init: parallel,
+                ..full.clone()
+            },
+        ),
+        ("full alm, one stream", BtpropConfig { solver: alm, streams: 1, last: Last::Zero, ..full.clone() }),
+        (
+            "full held, kl",
+            BtpropConfig { starts: Starts::Held, penalty: Penalty::L2Kl(Direction::Reverse), ..full.clone() },
+        ),
+        ("full free", BtpropConfig { loss: LossOn::Free, block: 1, streams: 3, solver: admm(false), ..full.clone() }),
+        ("full tanh", BtpropConfig { constraint: Constraint::Tanh, init: Init::Zero, ..full.clone() }),
+        ("full binary", BtpropConfig { constraint: Constraint::Binary, theta_steps: 2, ..full.clone() }),
+        ("full sparse", BtpropConfig { constraint: Constraint::Sparse(2), first: First::Free, ..full.clone() }),
+    ];
+    let mut all = vec![
+        ("bptt", bptt(Batch::Mini { accumulate: 1 })),
+        ("bptt, accumulated", bptt(Batch::Mini { accumulate: 2 })),
+        ("full bptt", bptt(Batch::Full)),
+    ];
+    all.extend(btprop.map(|(name, config)| (name, MethodConfig::Btprop(config))));
+    all
+}
+
+/// Remembers what a run tells, and stops it at the `patience`-th question.
+struct Witness {
+    events: Vec<Event>,
+    asked: usize,
+    patience: usize,
+    last: Option<Vec<u8>>,
+    best: Option<Vec<u8>>,
+    end: Option<String>,
+}
+
+impl Watch for Witness {
+    fn event(&mut self, event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.events.push(event.clone());
+        Ok(())
+    }
+    fn wish(&mut self) -> Wish {
+        self.asked += 1;
+        if self.asked >= self.patience { Wish::Stop } else { Wish::Go }
+    }
+    fn save(&mut self, snapshot: Snapshot, why: Why) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let bytes = snapshot.encode();
+        if why == (Why::Evaluated { best: true }) {
+            self.best = Some(bytes.clone());
+        }
+        self.last = Some(bytes);
+        Ok(())
+    }
+}
+
+/// Events without the time that passed, and θ.
+type Trace = (Vec<String>, Vec<u32>);
+
+fn timeless(event: Event) -> Event {
+    match event {
+        Event::Step(mut e) => {
+            (e.seconds, e.tokens_per_s) = (0.0, 0.0);
+            Event::Step(e)
+        }
+        Event::Eval(mut e) => {
+            e.seconds = 0.0;
+            Event::Eval(e)
+        }
+        Event::End(mut e) => {
+            e.seconds = 0.0;
+            Event::End(e)
+        }
+        other => other,
+    }
+}
+
+/// Trains to the end in segments of at most `patience` questions, each in a fresh trainer. Also returns their number.
+fn train(model: &Model<f32>, config: &TrainConfig, text: &[u32], patience: usize) -> (Trace, usize) {
+    let (valid, test) = (tokens(40), tokens(31));
+    let data = Data { train: text, valid: &valid, test: &test };
+    let mut witness = Witness { events: Vec::new(), asked: 0, patience, last: None, best: None, end: None };
+    for segment in 1.. {
+        let mut trainer = Trainer::new(model, data, config.clone(), &Solo).unwrap();
+        if let Some(last) = &witness.last {
+            let best = witness.best.as_ref().map(|best| Snapshot::decode(best).unwrap());
+            trainer.restore(&Snapshot::decode(last).unwrap(), best.as_ref()).unwrap();
+        }
+        witness.asked = 0;
+        match trainer.run(&mut witness) {
+            Ok(end) if end.reason == "stopped" => {
+                witness.events.pop();
+                assert!(segment < 10_000, "no progress");
+                continue;
+            }
+            Ok(_) => {}
+            // A product of hundreds of factors may leave all bounds: then it does so at the same step.
+            Err(e) => witness.end = Some(e.to_string()),
+        }
+        let events = witness.events.into_iter().map(|e| format!("{:?}", timeless(e)));
+        let events = events.chain(witness.end).collect();
+        return ((events, trainer.params().all().iter().map(|w| w.to_bits()).collect()), segment);
+    }
+    unreachable!()
+}
+
+fn check(name: &str, method: &MethodConfig, cell: CellKind, layers: usize, rule: &str, patiences: &[usize]) {
+    let small = ModelConfig { cell, hidden: 4, embed: 3, layers, tape_mb: 0, ..ModelConfig::new(VOCAB) };
+    let model = Model::<f32>::new(small);
+    let config = TrainConfig {
+        method: method.clone(),
+        optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.02, clip: 0.5 },
+        anneal: 2.0,
+        epochs: 3,
+        patience: 2,
+        seed: 1,
+        eval_streams: 3,
+    };
+    // Two windows and a bit for the minibatch methods, more for BPTT.
+    let text = tokens(420);
+    let name = format!("{name}, {cell:?} × {layers}, {rule}");
+    let (whole, _) = train(&model, &config, &text, usize::MAX);
+    assert!(whole.0.last().is_some_and(|e| e.starts_with("End")) || cell == CellKind::Mult, "{name}: {whole:?}");
+    for &patience in patiences {
+        let (parts, segments) = train(&model, &config, &text, patience);
+        assert!(segments > 1, "{name}: never stopped");
+        for (a, b) in parts.0.iter().zip(&whole.0) {
+            assert_eq!(a, b, "{name}: stopped every {patience}");
+        }
+        assert_eq!(parts.0.len(), whole.0.len(), "{name}: stopped every {patience}");
+        assert!(parts.1 == whole.1, "{name}: stopped every {patience}: other weights");
+    }
+}
+
+/// Stopped at every single question.
+#[test]
+fn every_method_with_every_cell_resumes_anywhere() {
+    for (name, method) in methods() {
+        for (i, cell) in CELLS.into_iter().enumerate() {
+            check(name, &method, cell, 1 + i % 2, RULES[i], &[1]);
+        }
+    }
+}
+
+#[test]
+fn every_method_with_every_optimiser_resumes_anywhere() {
+    for (name, method) in methods() {
+        for rule in RULES {
+            check(name, &method, CellKind::Gru, 1, rule, &[2, 5]);
+        }
+    }
+}
+
+/// A snapshot of other settings is refused with the name of what does not fit.
+#[test]
+fn what_does_not_fit_is_named() {
+    let text = tokens(420);
+    let data = Data { train: &text, valid: &[], test: &[] };
+    let config = |method: &MethodConfig, rule: &str| TrainConfig {
+        method: method.clone(),
+        optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.05, clip: 0.5 },
+        anneal: 0.0,
+        epochs: 1,
+        patience: 0,
+        seed: 1,
+        eval_streams: 1,
+    };
+    let small = |hidden| ModelConfig { hidden, embed: 3, ..ModelConfig::new(VOCAB) };
+    let (model, wider) = (Model::<f32>::new(small(4)), Model::<f32>::new(small(5)));
+    let bptt = &methods()[0].1;
+    let snapshot = Trainer::new(&model, data, config(bptt, "adagrad"), &Solo).unwrap().snapshot();
+    let refusal = |model: &Model<f32>, method: &MethodConfig, rule: &str| {
+        let mut trainer = Trainer::new(model, data, config(method, rule), &Solo).unwrap();
+        trainer.restore(&snapshot, None).unwrap_err().to_string()
+    };
+    assert!(refusal(&model, bptt, "adam").contains("optim.1.embed.weight"));
+    assert!(refusal(&wider, bptt, "adagrad").contains("rnn.weight_ih_l0 is F32 [12, 3]; F32 [15, 3] is wanted"));
+    for (name, method) in &methods()[3..] {
+        assert!(refusal(&model, method, "adagrad").contains("btprop."), "{name}");
+    }
+    let mut double = Trainer::new(&Model::<f64>::new(small(4)), data, config(bptt, "adagrad"), &Solo)
+        .map(|mut t| t.restore(&snapshot, None).unwrap_err().to_string());
+    assert!(double.as_mut().unwrap().contains("embed.weight is F32"));
+}
