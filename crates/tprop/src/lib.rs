@@ -21,6 +21,7 @@ pub mod objective;
 pub mod optim;
 pub mod method;
 pub mod eval;
+pub mod speak;
 pub mod record;
 pub mod checkpoint;
 pub mod train;

@@ -9,9 +9,9 @@
 //!
 //! A caller that needs no softmax (dual step, init sweeps) leaves `loss` out; one that needs no ∂θ (state step) hands in no
 //! gradients; one whose starts did not move (`starts=held`) runs `backward` again with another pull. Rows are blocks,
-//! side by side (see [`crate::window`]). A row's state is the concatenation of the layers' states, [h] or [h | c].
+//! side by side (see [`crate::window`]). A row's state is the concatenation of the layers' states, `[h]` or `[h | c]`.
 //!
-//! Dropout would be a mask, drawn from [`crate::rng`] by (step, layer, place), kept in [`LayerTape`] and applied where a layer's
+//! Dropout would be a mask, drawn from [`crate::rng`] by (step, layer, place), kept in the tape and applied where a layer's
 //! inputs are read: `embedded` and `out` are copies made for the products, so masking them changes nothing else.
 
 use std::sync::Arc;

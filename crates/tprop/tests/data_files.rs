@@ -395,6 +395,8 @@ fn inspection() {
     let seen = inspect(&long, Level::Char).expect("text");
     assert_eq!(seen.samples.len(), 5);
     assert_eq!(seen.samples[0].chars().count(), 161);
+    let skewed = dir.file("skewed.txt", "a ".repeat(89) + "b c d e f g h i j k\n");
+    assert_eq!(inspect(&skewed, Level::Word).expect("text").coverage, [(10, 0.98), (12, 1.0)]);
     let empty = inspect(&dir.file("empty.txt", ""), Level::Word).expect("nothing is fine here");
     assert_eq!((empty.tokens, empty.distinct, empty.coverage.len()), (0, 0, 0));
 }

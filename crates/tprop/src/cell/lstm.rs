@@ -1,4 +1,4 @@
-//! Long short-term memory, PyTorch's form (gates in the order i f g o); the state is [h | c]:
+//! Long short-term memory, PyTorch's form (gates in the order i f g o); the state is `[h | c]`:
 //!
 //! ```text
 //! c = σ(f) ⊙ c₋ + σ(i) ⊙ tanh(g)    h = σ(o) ⊙ tanh(c)

@@ -33,7 +33,7 @@ pub enum Activation {
 pub enum CellKind {
     /// Gated recurrent unit in PyTorch's (cuDNN's) form.
     Gru,
-    /// Long short-term memory; its state is [h | c].
+    /// Long short-term memory; its state is `[h | c]`.
     Lstm,
     /// One non-linear layer.
     Elman(Activation),

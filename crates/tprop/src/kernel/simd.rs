@@ -123,6 +123,13 @@ pub trait Lanes: Sized {
     /// the path.
     #[doc(hidden)]
     unsafe fn panel(path: Path, panel: &crate::mat::Panel<Self>);
+
+    /// Transposes a square of 8 × 8.
+    ///
+    /// # Safety
+    /// Both squares can be accessed and do not overlap, and the machine has the path.
+    #[doc(hidden)]
+    unsafe fn turn(path: Path, to: *mut Self, stride: usize, from: *const Self, from_stride: usize);
 }
 
 /// Runs a test once on each path of this machine, best last; one such test at a time.

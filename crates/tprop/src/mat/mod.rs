@@ -14,6 +14,7 @@ use crate::kernel::Path;
 use crate::real::Real;
 
 pub(crate) use buffer::Buffer;
+pub(crate) use pack::turn;
 pub(crate) use tile::First;
 #[doc(hidden)]
 pub use tile::Panel;
@@ -164,7 +165,7 @@ impl<T: Real> Packed<T> {
         (self.k, self.n, self.path) = (b.rows(), n, path);
         let width = self.width();
         self.data.set_len(n.div_ceil(width) * width * self.k);
-        pack::pack(self.data.as_mut_slice(), width, b);
+        pack::pack(path, self.data.as_mut_slice(), width, b);
     }
 
     /// Rows of B.
@@ -317,6 +318,8 @@ unsafe fn part<T: Real>(c: *mut T, stride: usize, start: Start<T>, a: Mat<T>, b:
                         segment: usize::MAX,
                         jump: 0,
                         first,
+                        ahead: std::ptr::null(),
+                        ahead_lines: 0,
                     };
                     T::panel(path, &panel);
                 }

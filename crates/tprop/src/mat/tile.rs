@@ -52,6 +52,10 @@ pub struct Panel<T> {
     pub jump: usize,
     /// Where the sums begin.
     pub first: First<T>,
+    /// Memory that will be wanted next, and how many cache lines of it to ask for, spread over the tiles.
+    pub ahead: *const T,
+    /// See `ahead`.
+    pub ahead_lines: usize,
 }
 
 /// A vector of one instruction set. All methods are inlined into functions compiled for that set.
@@ -157,6 +161,19 @@ unsafe fn tile<S: Simd, const MR: usize, const NV: usize, const W: usize, const 
     }
 }
 
+/// Asks for cache lines; a request never faults, so any address will do.
+#[inline(always)]
+fn ask<T>(at: *const T, lines: std::ops::Range<usize>) {
+    #[cfg(target_arch = "x86_64")]
+    for line in lines {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: every x86-64 machine has the instruction, and it does not access memory architecturally.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast::<i8>().wrapping_add(line * 64)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, lines);
+}
+
 /// Cuts the rows into tiles of nearly equal height, at most `$max`, and runs each.
 macro_rules! sweep {
     ($one:ident, $S:ty, $nv:literal, $w:literal, $max:literal, $p:expr) => {{
@@ -169,6 +186,7 @@ macro_rules! sweep {
                 First::Rows(bias) => First::Rows(bias.add(done)),
                 other => other,
             };
+            ask(p.ahead, p.ahead_lines * t / tiles..p.ahead_lines * (t + 1) / tiles);
             let q = Panel { c: p.c.add(done * p.c_stride), a: p.a.add(done * p.a_row), first, ..*p };
             if p.a_row == 1 {
                 sweep!(@rows $one, $S, $nv, $w, ROWS_ADJACENT, &q, mr);
@@ -227,7 +245,7 @@ unsafe fn plain<T: crate::real::Real>(p: &Panel<T>, width: usize) {
 const PLAIN: usize = 8;
 
 macro_rules! lanes {
-    ($t:ty, $x86:ident, $arm:ident, $w512:literal, $w256:literal, $w128:literal) => {
+    ($t:ty, $x86:ident, $arm:ident, $w512:literal, $w256:literal, $w128:literal, $turn:path) => {
         impl Lanes for $t {
             fn panel_width(path: Path) -> usize {
                 match path {
@@ -255,15 +273,36 @@ macro_rules! lanes {
                     }
                 }
             }
+
+            unsafe fn turn(path: Path, to: *mut Self, stride: usize, from: *const Self, from_stride: usize) {
+                // SAFETY: as above.
+                unsafe { $turn(path, to, stride, from, from_stride) }
+            }
         }
     };
 }
-lanes!(f32, single, single, 32, 16, 8);
-lanes!(f64, double, double, 16, 8, 4);
+lanes!(f32, single, single, 32, 16, 8, turn_single);
+lanes!(f64, double, double, 16, 8, 4, turn_double);
+
+unsafe fn turn_single(path: Path, to: *mut f32, stride: usize, from: *const f32, from_stride: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match path {
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512 | Path::Avx2 => super::pack::turn_avx2(to, stride, from, from_stride),
+            _ => super::pack::turn_plain(to, stride, from, from_stride),
+        }
+    }
+}
+
+unsafe fn turn_double(_: Path, to: *mut f64, stride: usize, from: *const f64, from_stride: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { super::pack::turn_plain(to, stride, from, from_stride) }
+}
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{ANY, COLS_ADJACENT, First, Panel, ROWS_ADJACENT, Simd, tile};
+    use super::{ANY, COLS_ADJACENT, First, Panel, ROWS_ADJACENT, Simd, ask, tile};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512vl,avx512bw")]
@@ -436,7 +475,7 @@ mod x86 {
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
-    use super::{ANY, COLS_ADJACENT, First, Panel, ROWS_ADJACENT, Simd, tile};
+    use super::{ANY, COLS_ADJACENT, First, Panel, ROWS_ADJACENT, Simd, ask, tile};
     use std::arch::aarch64::*;
 
     #[target_feature(enable = "neon")]

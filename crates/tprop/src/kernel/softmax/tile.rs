@@ -3,7 +3,8 @@
 
 #![allow(clippy::needless_range_loop)] // lanes read best by index
 
-use crate::kernel::{Kernel, vectorize};
+use crate::kernel::{Kernel, Path, vectorize};
+use crate::mat::{First, Panel};
 use crate::real::Real;
 
 /// Words of a tile. A tile, its weights and its hidden states stay in the second-level cache.
@@ -95,59 +96,27 @@ impl<T: Real> Kernel for Factors<'_, T> {
     }
 }
 
-/// Each row of the tile times the factors of its columns.
-pub fn scale<T: Real>(tile: &mut [T], factors: &[T]) {
-    match factors.len() {
-        32 => vectorize(Scale::<T, 32> { tile, factors }),
-        16 => vectorize(Scale::<T, 16> { tile, factors }),
-        8 => vectorize(Scale::<T, 8> { tile, factors }),
-        _ => vectorize(Scale::<T, 4> { tile, factors }),
-    }
-}
-
-struct Scale<'a, T, const W: usize> {
-    tile: &'a mut [T],
-    factors: &'a [T],
-}
-
-impl<T: Real, const W: usize> Kernel for Scale<'_, T, W> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        let f: &[T; W] = self.factors.try_into().expect("a panel");
-        for row in self.tile.as_chunks_mut::<W>().0 {
-            for j in 0..W {
-                row[j] *= f[j];
-            }
-        }
-    }
-}
-
-/// out += part · factors, row by row.
-pub fn add_scaled<T: Real>(out: &mut [T], part: &[T], factors: &[T]) {
-    match factors.len() {
-        32 => vectorize(AddScaled::<T, 32> { out, part, factors }),
-        16 => vectorize(AddScaled::<T, 16> { out, part, factors }),
-        8 => vectorize(AddScaled::<T, 8> { out, part, factors }),
-        _ => vectorize(AddScaled::<T, 4> { out, part, factors }),
-    }
-}
-
-struct AddScaled<'a, T, const W: usize> {
-    out: &'a mut [T],
-    part: &'a [T],
-    factors: &'a [T],
-}
-
-impl<T: Real, const W: usize> Kernel for AddScaled<'_, T, W> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        let f: &[T; W] = self.factors.try_into().expect("a panel");
-        for (row, from) in self.out.as_chunks_mut::<W>().0.iter_mut().zip(self.part.as_chunks::<W>().0) {
-            for j in 0..W {
-                row[j] = from[j].mul_add(f[j], row[j]);
-            }
-        }
-    }
+/// Each row of the tile times the factors of its columns: a product with nothing, whose sums begin at the scaled tile.
+/// (LLVM would vectorise a plain loop across the rows, with gathers.)
+pub fn scale<T: Real>(path: Path, tile: &mut [T], factors: &[T]) {
+    let width = factors.len();
+    assert!(width == T::panel_width(path) && tile.len().is_multiple_of(width));
+    let panel = Panel {
+        c: tile.as_mut_ptr(),
+        c_stride: width,
+        a: std::ptr::null(),
+        a_row: 0,
+        a_col: 1,
+        b: std::ptr::null(),
+        rows: tile.len() / width,
+        cols: width,
+        k: 0,
+        segment: 1,
+        jump: 0,
+        first: First::Scaled(factors.as_ptr()),
+        ahead: std::ptr::null(),
+        ahead_lines: 0,
+    };
+    // SAFETY: with k = 0 neither A nor B is read; the tile has whole rows of a panel's width.
+    unsafe { T::panel(path, &panel) };
 }

@@ -1,0 +1,379 @@
+//! The command line, exactly as typed.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Args, Command as Clap, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::failure::{Failure, Outcome};
+use crate::settings::table::{self, Kind, TABLE};
+use crate::settings::{Sources, Typed, presets, typed};
+
+const EXAMPLES: &str = "\
+Examples:
+  tprop train                                  the built-in language, about a minute
+  tprop train book.txt --hidden 200            one text file, split 90/5/5
+  tprop train ptb model.cell=lstm --epochs 6   a known data set; any setting as key=value
+  tprop train --preset reach --block 5 --state-steps 3
+  tprop generate runs/NAME --prompt \"the cat\"
+  tprop eval runs/NAME --split test --json
+
+Exit codes: 0 done, 1 failed, 2 bad input or settings, 3 diverged, 4 no usable checkpoint, 5 disk,
+6 run directory in use, 130 or 143 stopped by a signal after saving.";
+
+/// Trains recurrent language models by back-propagation through time and by target propagation.
+#[derive(Debug, Parser)]
+#[command(name = "tprop", version, after_help = EXAMPLES, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+pub struct Line {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model; without arguments on a built-in language
+    Train(Box<Train>),
+    /// Go on with a run that was stopped
+    Resume(Resume),
+    /// Perplexity of a run's model on a split
+    Eval(Eval),
+    /// Write text with a run's model
+    Generate(Generate),
+    /// Log-probability of each line of a text, in nats
+    Score(Score),
+    /// Data sets: list, download, inspect
+    #[command(subcommand)]
+    Data(Data),
+    /// Write a run's weights and vocabulary for PyTorch and the tokenizers library
+    Export(Export),
+    /// Make a run from exported weights
+    Import(Import),
+    /// Explain all settings, or those of a group
+    Settings {
+        /// Beginning of their names, for example `btprop` or `optim.lr`
+        #[arg(default_value = "")]
+        prefix: String,
+    },
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write those of all commands into a directory
+    Man {
+        /// Write tprop.1, tprop-train.1, … here
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+}
+
+const TRAIN_EXAMPLES: &str = "\
+Examples:
+  tprop train                                   the built-in language
+  tprop train book.txt                          one text file, split 90/5/5
+  tprop train corpus/                           train.txt, valid.txt, test.txt
+  tprop train ptb --hidden 200 optim.lr=0.1     a data set by name (`tprop data list`)
+  tprop train --config a.toml train.seed=2      a file of settings, one of them changed
+  tprop train ptb --dry-run                     what it would take
+  tprop train --print-settings > a.toml         all settings, to edit
+
+Later sources win: defaults, then --preset, then --config, then flags and key=value.
+`tprop settings` explains all of them.";
+
+/// Options of `train`.
+#[derive(Debug, Args)]
+#[command(after_help = TRAIN_EXAMPLES)]
+pub struct Train {
+    /// A text file, a directory, a data set's name, or settings as key=value
+    #[arg(value_name = "SOURCE|KEY=VALUE")]
+    pub words: Vec<String>,
+    /// The settings that have flags.
+    #[command(flatten)]
+    pub settings: SettingFlags,
+    /// Read settings from a TOML file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where to put the run; runs/DATE-MODEL-METHOD-N if not given
+    #[arg(long, value_name = "DIR")]
+    pub run: Option<PathBuf>,
+    /// Begin with the weights of another run instead of random ones
+    #[arg(long, value_name = "RUN")]
+    pub from: Option<PathBuf>,
+    /// Print all settings as TOML and stop
+    #[arg(long)]
+    pub print_settings: bool,
+    /// Print parameters, memory, tokens per epoch and estimated time, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to tell about it.
+    #[command(flatten)]
+    pub telling: Telling,
+}
+
+/// How a command tells about its progress.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Telling {
+    /// Print events as JSON lines on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// Options of `resume`.
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// The run's directory
+    pub run: PathBuf,
+    /// Threads; the result does not depend on them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// How to tell about it.
+    #[command(flatten)]
+    pub telling: Telling,
+}
+
+/// Which weights of a run.
+#[derive(Debug, Args)]
+pub struct Weights {
+    /// The run's directory
+    pub run: PathBuf,
+    /// A file of the run's checkpoints/; the best weights if not given
+    #[arg(long, value_name = "NAME")]
+    pub checkpoint: Option<String>,
+}
+
+/// Which part of a corpus to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The training split
+    Train,
+    /// The validation split
+    Valid,
+    /// The test split
+    Test,
+    /// All three, one after the other
+    All,
+}
+
+/// Options of `eval`.
+#[derive(Debug, Args)]
+pub struct Eval {
+    /// Which weights.
+    #[command(flatten)]
+    pub weights: Weights,
+    /// Another text to read: file, directory or name
+    #[arg(long, value_name = "SOURCE")]
+    pub data: Option<String>,
+    /// Where names of data sets are looked up first
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
+    /// Which split; test if not given, all of a file given by --data
+    #[arg(long)]
+    pub split: Option<Part>,
+    /// Streams into which the split is cut; the run's eval.streams if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with = "exact")]
+    pub streams: Option<u32>,
+    /// One stream, so that no token is dropped
+    #[arg(long)]
+    pub exact: bool,
+    /// Also the perplexity by position in blocks of the run's length
+    #[arg(long)]
+    pub by_position: bool,
+    /// Print one JSON line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `generate`.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// Which weights.
+    #[command(flatten)]
+    pub weights: Weights,
+    /// Text to begin with
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prompt: String,
+    /// How many tokens to write
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub tokens: u64,
+    /// Below 1 more likely words, above 1 more surprising ones, 0 always the likeliest
+    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = temperature, allow_negative_numbers = true)]
+    pub temperature: f64,
+    /// Only among the K likeliest tokens (0: among all)
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub top_k: usize,
+    /// Chooses the text
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(t) if (0.0..=1000.0).contains(&t) => Ok(t),
+        _ => Err("must be a number from 0 to 1000".to_owned()),
+    }
+}
+
+/// Options of `score`.
+#[derive(Debug, Args)]
+pub struct Score {
+    /// Which weights.
+    #[command(flatten)]
+    pub weights: Weights,
+    /// The text; standard input if not given
+    pub file: Option<PathBuf>,
+    /// Also the log-probability of each token
+    #[arg(long)]
+    pub tokens: bool,
+    /// Print JSON lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `data`.
+#[derive(Debug, Subcommand)]
+pub enum Data {
+    /// Names of known data sets, and which are here
+    List {
+        /// Where to look first
+        #[arg(long, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
+    },
+    /// Download a data set
+    Get {
+        /// Its name
+        name: String,
+        /// Where to put it
+        #[arg(long, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
+    },
+    /// Counts, vocabulary, coverage and a few lines of a text file
+    Inspect {
+        /// The file
+        file: PathBuf,
+        /// What a token is
+        #[arg(long, value_enum, default_value_t = LevelArg::Word)]
+        level: LevelArg,
+        /// Print one JSON line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LevelArg {
+    /// Pieces between white space
+    Word,
+    /// Characters
+    Char,
+    /// Bytes
+    Byte,
+}
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Which weights.
+    #[command(flatten)]
+    pub weights: Weights,
+    /// Where to write model.safetensors, tokenizer.json and config.json
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// Options of `import`.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// A directory with model.safetensors and tokenizer.json
+    pub dir: PathBuf,
+    /// Settings as key=value, for example data.source=ptb
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// Where to put the run
+    #[arg(long, value_name = "DIR")]
+    pub run: PathBuf,
+    /// The settings that have flags.
+    #[command(flatten)]
+    pub settings: SettingFlags,
+}
+
+/// Flags that are other spellings of dotted names, made from the settings' table.
+#[derive(Debug, Default)]
+pub struct SettingFlags(Vec<Typed>);
+
+impl FromArgMatches for SettingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let flags = TABLE.iter().filter_map(|s| Some((s.name, s.flag?))).chain([("preset", "preset")]);
+        let typed = flags.filter_map(|(name, flag)| {
+            let value = matches.get_one::<String>(name)?;
+            Some(Typed::spelt(name, value, &format!("--{flag} {value}")))
+        });
+        Ok(Self(typed.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for SettingFlags {
+    fn augment_args(command: Clap) -> Clap {
+        let mut command = command.next_help_heading("Everyday settings");
+        for setting in TABLE {
+            if let Some(flag) = setting.flag {
+                let (value, words) = match setting.kind {
+                    Kind::Count { .. } => ("N", ""),
+                    Kind::Real { .. } => ("X", ""),
+                    Kind::Choice(words) => ("WORD", &*words.join(", ")),
+                    _ => ("TEXT", ""),
+                };
+                let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+                let help = match setting.default_text() {
+                    text if text.is_empty() => format!("{}{words}", setting.doc),
+                    text => format!("{}{words} [{}={text}]", setting.doc, setting.name),
+                };
+                let arg = Arg::new(setting.name).long(flag).value_name(value).help(help);
+                command = command.arg(arg.allow_negative_numbers(true));
+            }
+        }
+        let names: Vec<_> = presets::PRESETS.iter().map(|p| p.name).collect();
+        let help = format!("Several settings at once: {}", names.join(", "));
+        command = command.arg(Arg::new("preset").long("preset").value_name("WORD").help(help));
+        command.next_help_heading(None)
+    }
+
+    fn augment_args_for_update(command: Clap) -> Clap {
+        Self::augment_args(command)
+    }
+}
+
+/// What was typed, by source: words with `=` are settings, one other word is the data source.
+pub fn sources(words: &[String], flags: &SettingFlags, config: Option<&std::path::Path>) -> Outcome<Sources> {
+    let mut arguments = Vec::new();
+    let mut source: Option<&str> = None;
+    for word in words {
+        match Typed::argument(word) {
+            // A file whose name happens to have an `=` is still a file.
+            Some(typed) if table::find(&typed.name).is_some() || !std::path::Path::new(word).exists() => {
+                arguments.push(typed);
+            }
+            _ => {
+                if let Some(first) = source.replace(word) {
+                    return Err(Failure::input(format!(
+                        "two data sources, {first} and {word}; a corpus is one file, one directory or one name (settings are key=value)"
+                    )));
+                }
+                arguments.push(Typed::spelt("data.source", word, word));
+            }
+        }
+    }
+    arguments.extend(flags.0.iter().cloned());
+    let file = config.map(typed::read_file).transpose()?.unwrap_or_default();
+    Ok(Sources { file, arguments })
+}

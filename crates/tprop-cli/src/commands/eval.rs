@@ -1,0 +1,147 @@
+//! `eval`: perplexity of a split.
+
+use tprop::corpus::{self, Corpus, CorpusConfig, Division, Split, VocabFrom};
+use tprop::eval::Reader;
+use tprop::method::MethodConfig;
+use tprop::vocab::Vocab;
+
+use super::prepare;
+use crate::args::{self, Part};
+use crate::console::{self, grouped, short};
+use crate::failure::{Failure, Outcome};
+use crate::run::Loaded;
+use crate::settings::table::BUILT_IN;
+
+/// Steps that are read at once, where it does not matter.
+const STEPS: usize = 32;
+
+/// Reads a split with a run's model.
+pub fn eval(args: &args::Eval) -> Outcome {
+    let loaded = Loaded::open(&args.weights.run, args.weights.checkpoint.as_deref())?;
+    let settings = &loaded.settings;
+    prepare::machine(settings.threads(), settings.simd())?;
+    let mut config = settings.corpus();
+    if let Some(dir) = &args.data_dir {
+        config.data_dir = Some(dir.into());
+    }
+    let foreign = args.data.is_some();
+    if let Some(source) = &args.data {
+        // Every word of it, so that the run's own vocabulary decides what is unknown.
+        config = CorpusConfig {
+            source: Some(source.clone()).filter(|s| s != BUILT_IN),
+            level: loaded.vocab.level(),
+            eos: Some(loaded.vocab.cutting().eos),
+            min_count: Some(1),
+            max_vocab: None,
+            vocab_from: VocabFrom::All,
+            max_tokens: None,
+            ..config
+        };
+    }
+    let corpus = corpus::load(&config, &settings.synth())?;
+    let whole_file = foreign && matches!(corpus.division, Division::Lines | Division::Tokens);
+    let part = args.split.unwrap_or(if whole_file { Part::All } else { Part::Test });
+    let tokens = translate(&pick(&corpus, part), &corpus, &loaded.vocab)?;
+    let streams = if args.exact { 1 } else { args.streams.map_or(settings.eval_streams(), |n| n as usize) };
+    if tokens.len() <= streams {
+        return Err(Failure::input(format!(
+            "the {} split has {} tokens, but {streams} streams need at least {}; --exact reads it in one stream",
+            name(part),
+            tokens.len(),
+            streams + 1
+        )));
+    }
+    let block = match settings.method() {
+        MethodConfig::Bptt(c) => c.window,
+        MethodConfig::Btprop(c) => c.block,
+    };
+    let mut reader = Reader::new(if args.by_position { block } else { STEPS });
+    let reading = reader.read(&loaded.model, &loaded.params, &tokens, streams);
+    let (perplexity, bits) = (reading.perplexity(), reading.bits());
+    if args.json {
+        let mut line = serde_json::json!({
+            "split": name(part),
+            "nats": reading.nats,
+            "tokens": reading.tokens,
+            "perplexity": perplexity,
+            "bits_per_token": bits,
+            "streams": streams,
+            "data": corpus.name,
+            "checkpoint": loaded.checkpoint,
+        });
+        if args.by_position {
+            line["perplexity_by_position"] = reading.perplexity_by_position().into();
+        }
+        return console::line(line);
+    }
+    let mut text = format!(
+        "{}: perplexity {} ({:.4} bits per token) over {} tokens of {}, {}\n",
+        name(part),
+        short(perplexity),
+        bits,
+        grouped(reading.tokens),
+        tprop::vocab::printable(&corpus.name),
+        loaded.checkpoint,
+    );
+    let reference = match part {
+        Part::All => None,
+        _ if foreign => None,
+        part => corpus.reference(split(part)),
+    };
+    if let Some(p) = reference {
+        let best = |name: &str, x: f64| format!("  {name:<34} {:>8}\n", short(x));
+        text += &best("best possible", p.best);
+        text += &best("best that forgets every 20 tokens", p.forget_20);
+        text += &best("best that forgets every 10 tokens", p.forget_10);
+        text += &best("best that forgets every 5 tokens", p.forget_5);
+    }
+    if args.by_position {
+        text += "position  perplexity\n";
+        for (i, x) in reading.perplexity_by_position().iter().enumerate() {
+            text += &format!("{:>8}  {:>10}\n", i + 1, short(*x));
+        }
+    }
+    console::data(&text)
+}
+
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::All => "all",
+        part => split(part).name(),
+    }
+}
+
+fn split(part: Part) -> Split {
+    match part {
+        Part::Train | Part::All => Split::Train,
+        Part::Valid => Split::Valid,
+        Part::Test => Split::Test,
+    }
+}
+
+fn pick(corpus: &Corpus, part: Part) -> Vec<u32> {
+    match part {
+        Part::All => Split::ALL.iter().flat_map(|s| corpus.tokens(*s)).copied().collect(),
+        part => corpus.tokens(split(part)).to_vec(),
+    }
+}
+
+/// The tokens of a corpus in the numbers of another vocabulary.
+fn translate(tokens: &[u32], corpus: &Corpus, vocab: &Vocab) -> Outcome<Vec<u32>> {
+    if corpus.vocab.words() == vocab.words() {
+        return Ok(tokens.to_vec());
+    }
+    let table: Vec<Option<u32>> = corpus.vocab.words().iter().map(|word| vocab.encode_word(word)).collect();
+    tokens
+        .iter()
+        .map(|&token| {
+            table[token as usize].ok_or_else(|| {
+                let word = tprop::vocab::printable(corpus.vocab.word(token));
+                Failure::input(format!(
+                    "{}: the run's vocabulary has neither {word:?} nor <unk>, so this text has no probability under it",
+                    tprop::vocab::printable(&corpus.name)
+                ))
+            })
+        })
+        .collect()
+}

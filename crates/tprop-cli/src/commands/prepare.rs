@@ -1,0 +1,166 @@
+//! What stands between settings and training: machine, corpus, model, and whether all of it fits.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tprop::corpus::{self, Corpus, Split};
+use tprop::kernel;
+use tprop::method::{Batch, MethodConfig};
+use tprop::model::Model;
+
+use crate::console::{self, bytes, grouped};
+use crate::failure::{Failure, Outcome};
+use crate::settings::Settings;
+
+/// Chooses threads and vector instructions for the whole process.
+pub fn machine(threads: Option<usize>, simd: Option<kernel::Path>) -> Outcome {
+    if let Some(path) = simd
+        && !kernel::set_path(path)
+    {
+        let have: Vec<_> = kernel::Path::available().iter().map(|p| p.name()).collect();
+        let message = format!("train.simd={}: this machine has {}; auto takes the best", path.name(), have.join(", "));
+        return Err(Failure::input(message));
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build_global();
+    pool.map_err(|e| Failure::input(format!("{} threads cannot be started ({e})", threads.unwrap_or(0))))
+}
+
+/// A corpus that takes longer to read is announced.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// Reads the corpus that the settings name.
+pub fn corpus(settings: &Settings, quiet: bool) -> Outcome<Corpus> {
+    let (config, synth) = (settings.corpus(), settings.synth());
+    let (done, wait) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let source = config.source.as_deref().unwrap_or("the built-in language");
+        scope.spawn(move || {
+            // Most texts are read before anyone wonders.
+            if !quiet && wait.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                console::note(format!("reading {} …", tprop::vocab::printable(source)));
+            }
+        });
+        let corpus = corpus::load(&config, &synth);
+        drop(done);
+        Ok(corpus?)
+    })
+}
+
+/// Refuses a text that is too short for a window or for evaluation, with settings that would fit.
+pub fn check_lengths(settings: &Settings, corpus: &Corpus) -> Outcome {
+    let (streams, steps, name) = match settings.method() {
+        MethodConfig::Bptt(c) => (c.streams, c.window, "bptt.window"),
+        MethodConfig::Btprop(c) if c.batch == Batch::Full => (c.streams, c.block, "btprop.block"),
+        MethodConfig::Btprop(c) => (c.streams, c.block * c.blocks, "btprop.block × btprop.blocks"),
+    };
+    let (have, need) = (corpus.train.len(), streams.saturating_mul(steps).saturating_add(1));
+    if have < need {
+        let way = if have > steps {
+            format!("set train.streams={} or less", (have - 1) / steps)
+        } else {
+            format!("use a longer text, or train.streams=1 and a smaller {name}")
+        };
+        return Err(Failure::input(format!(
+            "{}: the training split has {have} tokens, but a window of train.streams={streams} and {name}={steps} needs {need}; {way}",
+            tprop::vocab::printable(&corpus.name)
+        )));
+    }
+    let streams = settings.eval_streams();
+    for split in [Split::Valid, Split::Test] {
+        let have = corpus.tokens(split).len();
+        if have <= streams {
+            return Err(Failure::input(format!(
+                "{}: the {split} split has {have} tokens, but eval.streams={streams} needs {}; set eval.streams={} or less",
+                tprop::vocab::printable(&corpus.name),
+                streams + 1,
+                have.saturating_sub(1).clamp(1, 4)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that training will need, about.
+pub fn memory(settings: &Settings, model: &Model<f32>, corpus_tokens: usize) -> u64 {
+    let weights = model.plan().len() as u64 * 4;
+    let optim = settings.optim();
+    let (tokens, batch) = match settings.method() {
+        MethodConfig::Bptt(c) => (c.streams * c.window, c.batch),
+        MethodConfig::Btprop(c) => (c.streams * c.blocks * c.block, c.batch),
+    };
+    let several = u64::from(batch != Batch::Mini { accumulate: 1 });
+    // θ, the best θ, a checkpoint on its way, gradients (and their sum), what the optimiser keeps.
+    let copies = 4 + several + optim.rule.slots() as u64 * 2;
+    // The library runs a window in pieces of at most about this size.
+    let tape = (tokens as u64 * model.tape_bytes_per_token() as u64).min(512 << 20);
+    let logits = model.config().logits_mb as u64 * 1_000_000;
+    weights * copies + tape + logits + corpus_tokens as u64 * 4
+}
+
+/// Refuses what cannot fit into this machine.
+pub fn check_memory(need: u64) -> Outcome {
+    match available() {
+        Some(have) if need > have => Err(Failure::input(format!(
+            "this needs about {}, but only {} of memory are free; try a smaller model.hidden, data.max_vocab or train.streams",
+            bytes(need),
+            bytes(have)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Memory that can be had without swapping, where the system tells.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+/// A few lines about data, model and method.
+pub fn summary(settings: &Settings, corpus: &Corpus, model: &Model<f32>, updates: usize, need: u64) -> String {
+    let count = |n: usize| grouped(n as u64);
+    let config = model.config();
+    let mut text = format!(
+        "data     {}: {} tokens to train on, {} to validate, {} to test; vocabulary {}\n",
+        tprop::vocab::printable(&corpus.name),
+        count(corpus.train.len()),
+        count(corpus.valid.len()),
+        count(corpus.test.len()),
+        count(corpus.vocab.len()),
+    );
+    let unknown = corpus.unknown.iter().sum::<usize>();
+    if unknown > 0 {
+        let all = corpus.train.len() + corpus.valid.len() + corpus.test.len();
+        text += &format!("         {:.2} % of them are <unk>\n", 100.0 * unknown as f64 / all as f64);
+    }
+    text += &format!("model    {} parameters\n", count(model.plan().len()));
+    for entry in model.plan().entries() {
+        let dims: Vec<_> = entry.dims().iter().map(ToString::to_string).collect();
+        text += &format!("           {:<18} {:>14} {:>12}\n", entry.name, dims.join(" × "), count(entry.range().len()));
+    }
+    if config.tied {
+        text += "           out.weight is embed.weight\n";
+    }
+    let method = match settings.method() {
+        MethodConfig::Bptt(c) => format!("bptt, {} streams × {} steps", c.streams, c.window),
+        MethodConfig::Btprop(c) => format!(
+            "btprop, {} streams × {} blocks × {} steps, lambda {}, {} state steps",
+            c.streams, c.blocks, c.block, c.lambda, c.states.steps
+        ),
+    };
+    let optim = settings.optim();
+    text += &format!(
+        "method   {method}; {} {}, clip {}; {} updates per epoch\n",
+        optim.rule.name(),
+        optim.rate,
+        optim.clip,
+        count(updates)
+    );
+    text += &format!(
+        "machine  {} threads, {}; about {} of memory",
+        rayon::current_num_threads(),
+        kernel::path().name(),
+        bytes(need)
+    );
+    text
+}

@@ -1,0 +1,294 @@
+//! `train` and `resume`.
+
+use std::path::Path;
+use std::time::Instant;
+
+use tprop::comm::{Comm, Solo};
+use tprop::corpus::{Corpus, Split};
+use tprop::kernel;
+use tprop::method::Advance;
+use tprop::model::Model;
+use tprop::record::{self, End, Event, Recorder, Resumed, Saved, Start};
+use tprop::train::{Data, TrainError, Trainer};
+
+use super::prepare;
+use super::watch::Watcher;
+use crate::args::{self, Telling};
+use crate::console::{self, duration, grouped, short};
+use crate::failure::{Failure, Outcome};
+use crate::progress::{Progress, ending};
+use crate::run::{Loaded, Run};
+use crate::settings::{Settings, table};
+
+/// Settings that may change between a run and its continuation: they do not shape its numbers.
+const HARMLESS: [&str; 6] = [
+    "data.dir",
+    "train.threads",
+    "train.on_divergence",
+    "checkpoint.every_minutes",
+    "checkpoint.every_steps",
+    "checkpoint.keep",
+];
+
+/// A diverged run goes back with a rate this many times smaller, at most so often.
+const ROLLBACK: f64 = 10.0;
+const ROLLBACKS: usize = 10;
+
+/// Trains a new run.
+pub fn train(args: &args::Train) -> Outcome {
+    let sources = args::sources(&args.words, &args.settings, args.config.as_deref())?;
+    let mut settings = Settings::resolve(&sources)?;
+    if args.print_settings {
+        return console::data(&settings.to_toml());
+    }
+    if let Some(dir) = &args.run {
+        Run::check_free(dir)?;
+    }
+    prepare::machine(settings.threads(), settings.simd())?;
+    let corpus = prepare::corpus(&settings, args.telling.quiet)?;
+    let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
+    let need = prepare::memory(&settings, &model, corpus.train.len() + corpus.valid.len() + corpus.test.len());
+    if !args.dry_run {
+        prepare::check_memory(need)?;
+    }
+    prepare::check_lengths(&settings, &corpus)?;
+    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &Solo)?;
+    if let Some(dir) = &args.from {
+        begin_with(&mut trainer, &model, &corpus, dir)?;
+    }
+    let summary = prepare::summary(&settings, &corpus, &model, trainer.updates_per_epoch(), need);
+    if args.dry_run {
+        return dry_run(&mut trainer, &settings, &summary, need, args.telling.json);
+    }
+    make_absolute(&mut settings);
+    let (run, _lock) = Run::create(args.run.as_deref(), &settings.short_name())?;
+    run.write("settings.toml", &settings.to_toml())?;
+    run.write("tokenizer.json", &corpus.vocab.to_tokenizer_json())?;
+    if !args.telling.quiet {
+        console::note(format!("{summary}\nrun      {}", run.name()));
+    }
+    let record = run.path("record.jsonl");
+    let recorder = Recorder::create(&record).map_err(|e| Failure::disk(&record, &e))?;
+    let first = start(&model, &corpus, trainer.updates_per_epoch());
+    let watcher = watcher(&run, recorder, &settings, &corpus, args.telling, trainer.updates_per_epoch());
+    go(trainer, watcher, &run, &corpus, args.telling, Some(first))
+}
+
+/// Goes on with a run from its newest usable checkpoint.
+pub fn resume(args: &args::Resume) -> Outcome {
+    let run = Run::open(&args.run)?;
+    let _lock = run.lock()?;
+    let settings = run.settings()?;
+    prepare::machine(args.threads.map(usize::from).or(settings.threads()), settings.simd())?;
+    let store = run.store();
+    store.sweep()?;
+    let (file, snapshot, bad) = store.newest()?;
+    for reason in bad {
+        console::note(format!("tprop: warning: {reason}; an older checkpoint is used instead"));
+    }
+    let changed = run.settings_of(&snapshot)?.map_or(Vec::new(), |old| settings.differences(&old));
+    let changed: Vec<_> = changed.into_iter().filter(|name| !HARMLESS.contains(name)).collect();
+    if !changed.is_empty() {
+        return Err(Failure::input(format!(
+            "{}: settings.toml has changed since the run began ({}); put it back, or train a new run with it",
+            run.name(),
+            changed.join(", ")
+        )));
+    }
+    let corpus = prepare::corpus(&settings, args.telling.quiet)?;
+    if snapshot.meta.get("corpus").is_some_and(|c| *c != corpus.fingerprint) {
+        let message = format!("{}: the corpus has changed since the run began; train a new run on it", corpus.name);
+        return Err(Failure::input(message));
+    }
+    let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
+    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &Solo)?;
+    let best = store.read(tprop::checkpoint::BEST).ok();
+    trainer.restore(&snapshot, best.as_ref())?;
+    if trainer.finished() {
+        console::note(format!("{} has come to its end already; `tprop eval {0}` reads it", run.name()));
+        return Ok(());
+    }
+    let path = run.path("record.jsonl");
+    let len = snapshot.meta.get("record").and_then(|n| n.parse().ok()).unwrap_or(0);
+    let recorder = Recorder::resume(&path, len).map_err(|e| Failure::disk(&path, &e))?;
+    let mut watcher = watcher(&run, recorder, &settings, &corpus, args.telling, trainer.updates_per_epoch());
+    let step = trainer.step();
+    // The checkpoint's own line came after the record's length was noted in it.
+    let size = std::fs::metadata(store.dir().join(&file)).map_or(0, |m| m.len());
+    watcher.tell(&Event::Checkpoint(Saved { step, file: file.clone(), bytes: size }))?;
+    watcher.tell(&Event::Resume(Resumed { step, file: file.clone(), threads: rayon::current_num_threads() }))?;
+    watcher.progress().line(&format!("going on from update {} ({file})", grouped(step)));
+    go(trainer, watcher, &run, &corpus, args.telling, None)
+}
+
+fn data(corpus: &Corpus) -> Data<'_> {
+    Data { train: &corpus.train, valid: &corpus.valid, test: &corpus.test }
+}
+
+fn watcher(
+    run: &Run,
+    recorder: Recorder,
+    settings: &Settings,
+    corpus: &Corpus,
+    telling: Telling,
+    updates: usize,
+) -> Watcher {
+    // With events on standard output, a terminal needs no second telling.
+    let quiet = telling.quiet || (telling.json && console::live());
+    let progress = Progress::new(quiet, settings.train().epochs, updates);
+    Watcher::new(run, recorder, settings, &corpus.fingerprint, progress, telling.json)
+}
+
+fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize) -> Start {
+    Start {
+        format: record::FORMAT,
+        version: env!("CARGO_PKG_VERSION").into(),
+        simd: kernel::path().name().into(),
+        real: "f32".into(),
+        threads: rayon::current_num_threads(),
+        ranks: Solo.size(),
+        parameters: model.plan().len() as u64,
+        train_tokens: corpus.train.len() as u64,
+        updates_per_epoch: updates_per_epoch as u64,
+        vocab: corpus.vocab.len() as u64,
+        corpus: corpus.fingerprint.clone(),
+    }
+}
+
+/// Trains, then says how it went.
+fn go(
+    mut trainer: Trainer<'_, f32>,
+    mut watcher: Watcher,
+    run: &Run,
+    corpus: &Corpus,
+    telling: Telling,
+    start: Option<Start>,
+) -> Outcome {
+    if let Some(start) = start {
+        watcher.tell(&Event::Start(start))?;
+    }
+    let mut rollbacks = 0;
+    let end = loop {
+        let end = trainer.run(&mut watcher);
+        watcher.progress().wipe();
+        match end {
+            Err(error @ TrainError::Diverged { .. }) if watcher.rolls_back() && rollbacks < ROLLBACKS => {
+                rollbacks += 1;
+                watcher.progress().line(&format!("{error}; going back to the last checkpoint"));
+                let best = run.store().read(tprop::checkpoint::BEST).ok();
+                trainer.restore(&watcher.roll_back(ROLLBACK)?, best.as_ref())?;
+            }
+            end => break end?,
+        }
+    };
+    if let Some(code) = watcher.stopped.filter(|_| end.reason == "stopped") {
+        let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());
+        return Err(Failure::new(code, message));
+    }
+    if !telling.quiet {
+        console::note(ending(&end));
+    }
+    if !telling.json {
+        console::data(&results(&end, corpus))?;
+    }
+    if !telling.quiet {
+        let name = run.name();
+        console::note(format!(
+            "\nnext:\n  tprop generate {name} --tokens 60\n  tprop eval {name} --split test --by-position\n  tprop export {name} --out exported"
+        ));
+    }
+    Ok(())
+}
+
+/// The table at the end; best possible perplexities stand beside ours where they are known.
+fn results(end: &End, corpus: &Corpus) -> String {
+    let mut rows: Vec<(String, Option<f64>, Option<f64>)> =
+        vec![(format!("this model (epoch {})", end.best_epoch), Some(end.best_valid_ppl), end.test_ppl)];
+    if let (Some(valid), Some(test)) = (corpus.reference(Split::Valid), corpus.reference(Split::Test)) {
+        for (name, of) in [
+            ("best possible", (|p| p.best) as fn(&tprop::corpus::Perplexities) -> f64),
+            ("best that forgets every 20 tokens", |p| p.forget_20),
+            ("best that forgets every 10 tokens", |p| p.forget_10),
+            ("best that forgets every 5 tokens", |p| p.forget_5),
+            ("best bigram model", |p| p.bigram),
+            ("best unigram model", |p| p.unigram),
+        ] {
+            rows.push((name.to_owned(), Some(of(&valid)), Some(of(&test))));
+        }
+    }
+    let number = |x: Option<f64>| x.map_or("-".to_owned(), short);
+    let mut text = format!("{:<36} {:>10} {:>10}\n", "perplexity", "valid", "test");
+    for (name, valid, test) in rows {
+        text += &format!("{name:<36} {:>10} {:>10}\n", number(valid), number(test));
+    }
+    text
+}
+
+/// Measures a moment of training and says what the whole would take.
+fn dry_run(trainer: &mut Trainer<'_, f32>, settings: &Settings, summary: &str, need: u64, json: bool) -> Outcome {
+    let mut tokens = 0;
+    let mut since = Instant::now();
+    for update in 0..1000 {
+        // A pass of batch mode may take minutes, so a pause counts as much as an update.
+        match trainer.advance(&mut || since.elapsed().as_secs_f64() > 1.0) {
+            Advance::Update(u) => tokens += u.tokens,
+            _ => break,
+        }
+        if update == 0 {
+            // The first update allocates and warms up.
+            (tokens, since) = (0, Instant::now());
+        } else if since.elapsed().as_secs_f64() > 1.0 {
+            break;
+        }
+    }
+    let speed = tokens as f64 / since.elapsed().as_secs_f64();
+    let (per_epoch, epochs) = (trainer.tokens_per_epoch(), settings.train().epochs);
+    let seconds = (speed > 0.0).then(|| per_epoch as f64 / speed);
+    if json {
+        return console::line(serde_json::json!({
+            "parameters": trainer.params().plan().len(),
+            "memory_bytes": need,
+            "tokens_per_epoch": per_epoch,
+            "updates_per_epoch": trainer.updates_per_epoch(),
+            "epochs": epochs,
+            "tokens_per_s": speed,
+            "seconds_per_epoch": seconds,
+        }));
+    }
+    let time = seconds.map_or("not measured: one update takes longer than a second".to_owned(), |s| {
+        format!(
+            "about {} an epoch, {} for {epochs} ({} tokens/s, measured for a second)",
+            duration(s),
+            duration(s * epochs as f64),
+            grouped(speed as u64)
+        )
+    });
+    console::data(&format!("{summary}\ntokens   {} per epoch\ntime     {time}\n", grouped(per_epoch)))
+}
+
+/// A run may be resumed from elsewhere, so its settings name files by their full paths.
+fn make_absolute(settings: &mut Settings) {
+    let config = settings.corpus();
+    let full = |path: &Path| std::path::absolute(path).ok().and_then(|p| p.to_str().map(str::to_owned));
+    let named = |source: &str| tprop::corpus::DATASETS.iter().any(|set| set.name == source);
+    if let Some(path) = config.source.filter(|s| *s != table::BUILT_IN && !named(s)).and_then(|s| full(Path::new(&s))) {
+        settings.replace_word("data.source", path);
+    }
+    if let Some(path) = config.data_dir.and_then(|dir| full(&dir)) {
+        settings.replace_word("data.dir", path);
+    }
+}
+
+fn begin_with(trainer: &mut Trainer<'_, f32>, model: &Model<f32>, corpus: &Corpus, dir: &Path) -> Outcome {
+    let other = Loaded::open(dir, None)?;
+    if other.vocab.words() != corpus.vocab.words() {
+        let message = format!("--from {}: its vocabulary is not that of {}", dir.display(), corpus.name);
+        return Err(Failure::input(message));
+    }
+    if other.model.plan() != model.plan() {
+        let message = format!("--from {}: its model has another shape; use its model.* settings", dir.display());
+        return Err(Failure::input(message));
+    }
+    trainer.params_mut().all_mut().copy_from_slice(other.params.all());
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! A run's directory: made once, owned by one process, read by many.
+//!
+//! ```text
+//! settings.toml   record.jsonl   tokenizer.json   checkpoints/   lock
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tprop::checkpoint::{BEST, Snapshot, Store};
+use tprop::model::Model;
+use tprop::params::Params;
+use tprop::vocab::Vocab;
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::settings::{Settings, Sources, typed};
+
+/// A run's directory.
+#[derive(Clone, Debug)]
+pub struct Run {
+    dir: PathBuf,
+}
+
+/// Held while a process writes to a run; the system takes it back when the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Run {
+    /// Refuses a place where no new run can be made, before any work is done.
+    pub fn check_free(dir: &Path) -> Outcome {
+        let run = Self { dir: dir.to_owned() };
+        match fs::read_dir(dir) {
+            Ok(mut entries) => match entries.find(|e| e.as_ref().is_ok_and(|e| e.file_name() != "lock")) {
+                _ if run.owner().is_some() => Err(run.in_use()),
+                None => Ok(()),
+                Some(_) if run.path("settings.toml").is_file() => Err(Failure::input(format!(
+                    "{0}: there is a run already; choose another --run, or go on with `tprop resume {0}`",
+                    dir.display()
+                ))),
+                Some(_) => Err(run.not_empty()),
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                Err(Failure::input(format!("{}: not a directory; choose another --run", dir.display())))
+            }
+            Err(e) => Err(Failure::disk(dir, &e)),
+        }
+    }
+
+    /// Makes the directory `dir`, or a new one under `runs/`, and takes it.
+    pub fn create(dir: Option<&Path>, short_name: &str) -> Outcome<(Self, Lock)> {
+        let dir = match dir {
+            Some(dir) => {
+                fs::create_dir_all(dir).map_err(|e| Failure::disk(dir, &e))?;
+                dir.to_owned()
+            }
+            None => new_under(Path::new("runs"), short_name)?,
+        };
+        let run = Self { dir };
+        let lock = run.lock()?;
+        // Looked at again behind the lock: someone else may have been here in between.
+        let others = fs::read_dir(&run.dir).map_err(|e| Failure::disk(&run.dir, &e))?;
+        if others.flatten().any(|e| e.file_name() != "lock") {
+            return Err(run.not_empty());
+        }
+        let checkpoints = run.path("checkpoints");
+        fs::create_dir(&checkpoints).map_err(|e| Failure::disk(&checkpoints, &e))?;
+        Ok((run, lock))
+    }
+
+    /// A run that is there.
+    pub fn open(dir: &Path) -> Outcome<Self> {
+        let run = Self { dir: dir.to_owned() };
+        if !dir.is_dir() {
+            return Err(Failure::input(format!("{}: there is no such run", dir.display())));
+        }
+        if !run.path("settings.toml").is_file() {
+            let message = format!("{}: not a run of this program (no settings.toml in it)", dir.display());
+            return Err(Failure::input(message));
+        }
+        Ok(run)
+    }
+
+    /// Takes the directory for writing.
+    pub fn lock(&self) -> Outcome<Lock> {
+        let path = self.path("lock");
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|e| Failure::disk(&path, &e))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(self.in_use()),
+            Err(fs::TryLockError::Error(e)) => return Err(Failure::disk(&path, &e)),
+        }
+        let told = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        told.map_err(|e| Failure::disk(&path, &e))?;
+        Ok(Lock { _file: file })
+    }
+
+    /// The process that has taken the directory, if it still lives; leaves no trace.
+    fn owner(&self) -> Option<String> {
+        let mut file = File::open(self.path("lock")).ok()?;
+        match file.try_lock() {
+            Err(fs::TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                let _ = file.read_to_string(&mut owner);
+                Some(tprop::vocab::printable(owner.trim()))
+            }
+            _ => None,
+        }
+    }
+
+    fn in_use(&self) -> Failure {
+        let owner = self.owner().map_or("another process".to_owned(), |id| format!("process {id}"));
+        Failure::new(Code::InUse, format!("{}: in use by {owner}; wait for it, or stop it", self.dir.display()))
+    }
+
+    fn not_empty(&self) -> Failure {
+        Failure::input(format!("{}: exists and is not empty; choose another --run", self.dir.display()))
+    }
+
+    /// The directory as the user may type it.
+    pub fn name(&self) -> String {
+        self.dir.display().to_string()
+    }
+
+    /// A file of the run.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Its checkpoints.
+    pub fn store(&self) -> Store {
+        Store::open(self.path("checkpoints"))
+    }
+
+    /// Writes one of its files.
+    pub fn write(&self, name: &str, text: &str) -> Outcome {
+        let path = self.path(name);
+        fs::write(&path, text).map_err(|e| Failure::disk(&path, &e))
+    }
+
+    /// The settings that a checkpoint was made with, where it says.
+    pub fn settings_of(&self, snapshot: &Snapshot) -> Outcome<Option<Settings>> {
+        let Some(text) = snapshot.meta.get("settings") else { return Ok(None) };
+        let file = typed::read_text(text, Path::new("the checkpoint's settings"))?;
+        Ok(Some(Settings::resolve(&Sources { file, arguments: Vec::new() })?))
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> Outcome<Settings> {
+        let file = typed::read_file(&self.path("settings.toml"))?;
+        Ok(Settings::resolve(&Sources { file, arguments: Vec::new() })?)
+    }
+
+    /// Its vocabulary.
+    pub fn vocab(&self) -> Outcome<Vocab> {
+        read_vocab(&self.path("tokenizer.json"))
+    }
+
+    /// A checkpoint by name, or the best one, or the newest if none was the best yet.
+    pub fn checkpoint(&self, name: Option<&str>) -> Outcome<(String, Snapshot)> {
+        let store = self.store();
+        if let Some(name) = name {
+            // Only names: a path would read files of somewhere else.
+            let inside = Path::new(name).components().count() == 1 && !name.contains(['/', '\\']);
+            let file = if name.ends_with(".safetensors") { name.to_owned() } else { format!("{name}.safetensors") };
+            if !inside || !store.dir().join(&file).is_file() {
+                let mut names = store.steps().unwrap_or_default();
+                names.extend(store.dir().join(BEST).is_file().then(|| BEST.to_owned()));
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                return Err(Failure::new(
+                    Code::NoCheckpoint,
+                    format!(
+                        "{}: no checkpoint {}; there are: {names}",
+                        self.dir.display(),
+                        tprop::vocab::printable(name)
+                    ),
+                ));
+            }
+            return Ok((file.clone(), store.read(&file)?));
+        }
+        if store.dir().join(BEST).is_file() {
+            return Ok((BEST.to_owned(), store.read(BEST)?));
+        }
+        let (name, snapshot, _) = store.newest()?;
+        Ok((name, snapshot))
+    }
+}
+
+/// Everything that is needed to use a trained model.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Where it comes from.
+    pub settings: Settings,
+    /// Words and tokens.
+    pub vocab: Vocab,
+    /// Shape.
+    pub model: Model<f32>,
+    /// θ
+    pub params: Params<f32>,
+    /// The checkpoint's file.
+    pub checkpoint: String,
+}
+
+impl Loaded {
+    /// The model of a run.
+    pub fn open(dir: &Path, checkpoint: Option<&str>) -> Outcome<Self> {
+        let run = Run::open(dir)?;
+        let settings = run.settings()?;
+        let vocab = run.vocab()?;
+        let model = Model::<f32>::new(settings.model(vocab.len()));
+        let (checkpoint, snapshot) = run.checkpoint(checkpoint)?;
+        let mut params = Params::zeros(model.plan());
+        snapshot.restore_params("", &mut params).map_err(|e| {
+            Failure::new(Code::NoCheckpoint, format!("{checkpoint} does not fit the run's settings.toml: {e}"))
+        })?;
+        Ok(Self { settings, vocab, model, params, checkpoint })
+    }
+}
+
+/// Reads a `tokenizer.json`.
+pub fn read_vocab(path: &Path) -> Outcome<Vocab> {
+    let text =
+        fs::read_to_string(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
+    Vocab::from_tokenizer_json(&text).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
+}
+
+/// The first free `parent/DATE-NAME-N`.
+fn new_under(parent: &Path, name: &str) -> Outcome<PathBuf> {
+    fs::create_dir_all(parent).map_err(|e| Failure::disk(parent, &e))?;
+    let date = today();
+    for n in 1..100_000 {
+        let dir = parent.join(format!("{date}-{name}-{n}"));
+        match fs::create_dir(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(Failure::disk(&dir, &e)),
+        }
+    }
+    Err(Failure::input(format!("{}: too many runs of today; name one with --run", parent.display())))
+}
+
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (year, month, day) = civil(seconds / 86_400);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// Year, month and day (UTC) of a number of days since 1970-01-01; years begin in March, so that leap days come last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468; // since 0000-03-01
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153; // from March
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year_of_era + carry, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::civil;
+
+    #[test]
+    fn dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_772), (2026, 11, 15));
+        assert_eq!(civil(47_540), (2100, 2, 28));
+        assert_eq!(civil(47_541), (2100, 3, 1));
+    }
+}

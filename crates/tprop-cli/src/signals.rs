@@ -1,0 +1,48 @@
+//! Ctrl-C and friends: the first asks for a checkpoint and an orderly end, a second one ends at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::failure::Code;
+
+/// Which signal came, if any.
+#[derive(Clone, Debug)]
+pub struct Signals {
+    seen: Arc<AtomicUsize>,
+}
+
+impl Signals {
+    /// Listens from now on. Where a handler cannot be installed, the signal ends the program as usual.
+    pub fn listen() -> Self {
+        let (seen, twice) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        for signal in ends() {
+            // Handlers run in this order, so that only the second signal finds the flag set.
+            let code = code_of(signal) as i32;
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, code, twice.clone());
+            let _ = signal_hook::flag::register(signal, twice.clone());
+            let _ = signal_hook::flag::register_usize(signal, seen.clone(), signal as usize);
+        }
+        Self { seen }
+    }
+
+    /// The exit code of the signal that came.
+    pub fn code(&self) -> Option<Code> {
+        match self.seen.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(code_of(signal as i32)),
+        }
+    }
+}
+
+fn ends() -> Vec<i32> {
+    let mut signals = vec![SIGINT, SIGTERM];
+    #[cfg(unix)]
+    signals.push(signal_hook::consts::SIGHUP); // a closed terminal
+    signals
+}
+
+fn code_of(signal: i32) -> Code {
+    if signal == SIGINT { Code::Interrupted } else { Code::Terminated }
+}

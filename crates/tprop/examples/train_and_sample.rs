@@ -1,0 +1,45 @@
+//! Trains a small model on the built-in language through the library alone, then lets it write.
+//!
+//! `cargo run --release -p tprop --example train_and_sample`
+
+use tprop::comm::Solo;
+use tprop::corpus;
+use tprop::method::{Batch, BpttConfig, MethodConfig};
+use tprop::model::{Model, ModelConfig};
+use tprop::optim::OptimConfig;
+use tprop::record::Event;
+use tprop::speak::{Speaker, Taste};
+use tprop::train::{Data, TrainConfig, Trainer};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let synth = corpus::SynthConfig { vocab: 200, tokens: 100_000, ..Default::default() };
+    let corpus = corpus::load(&corpus::CorpusConfig::default(), &synth)?;
+
+    let model = Model::<f32>::new(ModelConfig { hidden: 64, embed: 64, ..ModelConfig::new(corpus.vocab.len()) });
+    let config = TrainConfig {
+        method: MethodConfig::Bptt(BpttConfig { window: 20, streams: 32, batch: Batch::Mini { accumulate: 1 } }),
+        optim: OptimConfig::default(),
+        anneal: 0.0,
+        epochs: 3,
+        patience: 0,
+        seed: 1,
+        eval_streams: 32,
+    };
+    let data = Data { train: &corpus.train, valid: &corpus.valid, test: &corpus.test };
+    let mut trainer = Trainer::new(&model, data, config, &Solo)?;
+    trainer.run(&mut |event: &Event| {
+        if let Event::Eval(e) = event {
+            println!("epoch {}: validation perplexity {:.2}", e.epoch, e.valid_ppl);
+        }
+    })?;
+
+    let mut speaker = Speaker::new(&model, trainer.best_params());
+    corpus.vocab.eos().into_iter().for_each(|eos| speaker.read(eos));
+    let mut text = Vec::new();
+    speaker.go_on(60, Taste { temperature: 1.0, top_k: 0, seed: 7 }, |token| {
+        text.push(token);
+        true
+    });
+    println!("\n{}", corpus.vocab.decode(&text));
+    Ok(())
+}
