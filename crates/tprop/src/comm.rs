@@ -52,6 +52,48 @@ impl Comm for Solo {
     }
 }
 
+/// Carries numbers of any type through a [`Comm`]; its letters are reused.
+#[derive(Debug, Default)]
+pub struct Post {
+    sent: Vec<f64>,
+    received: Vec<f64>,
+}
+
+impl Post {
+    /// [`Comm::forward`]
+    pub fn forward<T: Real>(&mut self, comm: &dyn Comm, to_next: &[T], from_previous: &mut [T]) {
+        self.write(to_next, from_previous);
+        comm.forward(&self.sent, &mut self.received);
+        self.read(from_previous);
+    }
+
+    /// [`Comm::back`]
+    pub fn back<T: Real>(&mut self, comm: &dyn Comm, to_previous: &[T], from_next: &mut [T]) {
+        self.write(to_previous, from_next);
+        comm.back(&self.sent, &mut self.received);
+        self.read(from_next);
+    }
+
+    /// [`Comm::sum`]
+    pub fn sum<T: Real>(&mut self, comm: &dyn Comm, values: &mut [T]) {
+        self.write(&[], values);
+        comm.sum(&mut self.received);
+        self.read(values);
+    }
+
+    /// What nobody answers stays as it is.
+    fn write<T: Real>(&mut self, sent: &[T], received: &[T]) {
+        self.sent.clear();
+        self.sent.extend(sent.iter().map(|v| v.f64()));
+        self.received.clear();
+        self.received.extend(received.iter().map(|v| v.f64()));
+    }
+
+    fn read<T: Real>(&self, values: &mut [T]) {
+        values.iter_mut().zip(&self.received).for_each(|(v, &r)| *v = T::of(r));
+    }
+}
+
 /// Threads as ranks of one process, for tests and examples.
 #[derive(Debug)]
 pub struct Team {

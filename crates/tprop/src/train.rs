@@ -319,7 +319,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         p.tokens += update.tokens;
         p.nats += update.nats;
         p.epoch_tokens += update.tokens;
-        p.by_position.iter_mut().zip(&update.by_position).for_each(|(sum, n)| *sum += n);
+        p.by_position.iter_mut().zip(self.method.nats_by_position()).for_each(|(sum, n)| *sum += n);
         p.recent_nats += update.nats;
         p.recent_tokens += update.tokens;
         if let Some(coupling) = &update.coupling {

@@ -34,6 +34,8 @@ pub struct Bptt<T> {
     held: u64,
     nats: f64,
     by_position: Vec<f64>,
+    /// The last update's, over all ranks, and the sum of all positions behind them.
+    told: Vec<f64>,
     clock: Clock,
 }
 
@@ -71,6 +73,7 @@ impl<T: Real> Bptt<T> {
             held: 0,
             nats: 0.0,
             by_position: vec![0.0; config.window],
+            told: vec![0.0; config.window + 1],
             clock: Clock::default(),
             streams,
             config,
@@ -134,10 +137,12 @@ impl<T: Real> Method<T> for Bptt<T> {
             }
         }
         let since = Instant::now();
-        let mut sums = std::mem::take(&mut self.by_position);
-        sums.push(std::mem::take(&mut self.nats));
-        learner.comm.sum(&mut sums);
-        let nats = sums.pop().expect("pushed above");
+        let window = self.config.window;
+        self.told[..window].copy_from_slice(&self.by_position);
+        self.told[window] = std::mem::take(&mut self.nats);
+        self.by_position.fill(0.0);
+        learner.comm.sum(&mut self.told);
+        let nats = self.told[window];
         let tokens = self.held * (self.config.streams * self.config.window) as u64;
         let grads = self.total.as_mut().unwrap_or(&mut self.grads);
         sum_gradient(learner.comm, grads);
@@ -146,12 +151,15 @@ impl<T: Real> Method<T> for Bptt<T> {
             total.clear();
         }
         self.held = 0;
-        self.by_position = vec![0.0; self.config.window];
         self.clock.book(Part::Optimiser, since);
         if !norm.is_finite() || !nats.is_finite() {
             return Advance::Diverged { norm, nats_per_token: nats / tokens as f64 };
         }
-        Advance::Update(Update { nats, tokens, norm, by_position: sums, coupling: None })
+        Advance::Update(Update { nats, tokens, norm, coupling: None })
+    }
+
+    fn nats_by_position(&self) -> &[f64] {
+        &self.told[..self.config.window]
     }
 
     fn updates_per_epoch(&self) -> usize {

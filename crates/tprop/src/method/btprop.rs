@@ -15,7 +15,7 @@ use super::{
     ThetaSolver, Update,
 };
 use crate::clock::{Clock, Part};
-use crate::comm::{share, sum_gradient};
+use crate::comm::{Post, share, sum_gradient};
 use crate::mat::{Mat, MatMut};
 use crate::model::Tape;
 use crate::objective::{Boundary, Coupler, CouplingSums};
@@ -41,6 +41,9 @@ pub struct Btprop<T> {
     /// Ends of one piece, or of all rows during an init sweep.
     ends: Vec<T>,
     d_end: Vec<T>,
+    /// Free states that the loss looks at, and its slopes there.
+    seen: Vec<T>,
+    d_seen: Vec<T>,
     grads: Grads<T>,
     /// Sum over pieces when there are several.
     total: Option<Grads<T>>,
@@ -55,6 +58,9 @@ pub struct Btprop<T> {
     script: Script,
     known: Known,
     sums: Sums,
+    /// The last window's sums over all ranks, then its nats by position.
+    told: Vec<f64>,
+    post: Post,
     /// Sums of this epoch, for the schedule of λ.
     epoch_residual: f64,
     epoch_moved: f64,
@@ -93,6 +99,16 @@ struct Sums {
     coupling: CouplingSums,
     norm: f64,
 }
+
+impl Sums {
+    fn clear(&mut self) {
+        (self.nats, self.coupling, self.norm) = (0.0, CouplingSums::default(), 0.0);
+        self.by_position.fill(0.0);
+    }
+}
+
+/// Numbers in front of the positions in `told`.
+const TOLD: usize = 7;
 
 /// The watcher wants to look in.
 struct Paused;
@@ -138,6 +154,8 @@ impl<T: Real> Btprop<T> {
             },
             ends: vec![T::ZERO; rows * width],
             d_end: vec![T::ZERO; if piece_rows > 0 { rows * width } else { 0 }],
+            seen: Vec::new(),
+            d_seen: Vec::new(),
             grads: model.grads(),
             total: (pieces.count() > 1).then(|| model.grads()),
             stored: keeps_states.then(|| vec![model.rest(); windows * rows * width]),
@@ -148,7 +166,9 @@ impl<T: Real> Btprop<T> {
             at: 0,
             script: Script::default(),
             known: Known::default(),
-            sums: Sums::default(),
+            sums: Sums { by_position: vec![0.0; config.block], ..Sums::default() },
+            told: Vec::new(),
+            post: Post::default(),
             epoch_residual: 0.0,
             epoch_moved: 0.0,
             exchanges: 0,
@@ -354,11 +374,12 @@ impl<T: Real> Btprop<T> {
                 self.pass_over(0, pause, |_, _| {})?;
             }
             self.once(|me| {
-                let to_next: Vec<f64> = me.states.behind_mut().iter().map(|v| v.f64()).collect();
-                let mut from: Vec<f64> = me.states.starts[..slots].iter().map(|v| v.f64()).collect();
-                l.comm.forward(&to_next, &mut from);
+                let States { starts, d_start, .. } = &mut me.states;
+                let (own, behind) = starts.split_at_mut(me.mine.len() * width);
+                // `d_start` is free before the first slope.
+                me.post.forward(l.comm, behind, &mut d_start[..slots]);
                 if l.comm.rank() == turn + 1 {
-                    me.states.starts[..slots].iter_mut().zip(from).for_each(|(v, f)| *v = T::of(f));
+                    own[..slots].copy_from_slice(&d_start[..slots]);
                 }
             })?;
         }
@@ -369,7 +390,7 @@ impl<T: Real> Btprop<T> {
     fn slopes(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, want: Want) -> Step {
         self.once(|me| {
             if want.theta {
-                me.sums = Sums { by_position: vec![0.0; me.config.block], ..Sums::default() };
+                me.sums.clear();
                 if !me.known.output_gradient {
                     me.grads.clear();
                 }
@@ -462,16 +483,18 @@ impl<T: Real> Btprop<T> {
         let (rows, tape) = self.pieces.get(i);
         let layout = tape.layout();
         // B = 1, so a row is a token; tokens lie in the order of the layout.
-        let (mut free, mut slopes) = (vec![T::ZERO; rows.len() * h], vec![T::ZERO; rows.len() * h]);
+        let (seen, slopes) = (&mut self.seen, &mut self.d_seen);
+        seen.resize(rows.len() * h, T::ZERO);
+        slopes.resize(rows.len() * h, T::ZERO);
         layout.each(|place, row, _| {
             let from = (rows.start + row) * width;
-            free[place * h..][..h].copy_from_slice(&self.states.targets()[from..][top.clone()]);
+            seen[place * h..][..h].copy_from_slice(&self.states.targets()[from..][top.clone()]);
         });
         let scale = T::of(1.0 / self.blocks as f64);
         let grads = want.theta.then_some(&mut self.grads);
         let (softmax, nats, targets, clock) = tape.output_parts();
-        let dh = MatMut::new(&mut slopes, rows.len(), h);
-        let states = Mat::new(&free, rows.len(), h);
+        let dh = MatMut::new(slopes, rows.len(), h);
+        let states = Mat::new(seen, rows.len(), h);
         l.model.loss_at(&l.params, softmax, nats, dh, states, targets, scale, self.config.ignore, grads, clock);
         let total = tape.total_nats();
         layout.each(|place, row, _| {
@@ -558,10 +581,12 @@ impl<T: Real> Btprop<T> {
     fn keep_carried(&mut self, l: &Learner<T>) {
         let slots = self.carried.len();
         let last = &self.ends[self.ends.len() - slots..];
-        let keep = if self.states.last_rank { 1.0 } else { 0.0 };
-        let mut values: Vec<f64> = last.iter().map(|v| v.f64() * keep).collect();
-        l.comm.sum(&mut values);
-        self.carried.iter_mut().zip(values).for_each(|(c, v)| *c = T::of(v));
+        if self.states.last_rank {
+            self.carried.copy_from_slice(last);
+        } else {
+            self.carried.fill(T::ZERO);
+        }
+        self.post.sum(l.comm, &mut self.carried);
     }
 
     /// What the next epoch will begin with.
@@ -730,12 +755,14 @@ impl<T: Real> Method<T> for Btprop<T> {
         let tokens = (self.blocks * self.config.block) as u64;
         let sums = &mut self.sums;
         let c = sums.coupling;
-        let mut all = vec![sums.nats, c.penalty, c.boundaries, c.residual, c.state, c.dual, self.states.moved];
-        all.append(&mut sums.by_position);
-        learner.comm.sum(&mut all);
+        let all = &mut self.told;
+        all.clear();
+        all.extend([sums.nats, c.penalty, c.boundaries, c.residual, c.state, c.dual, self.states.moved]);
+        debug_assert_eq!(all.len(), TOLD);
+        all.extend(&sums.by_position);
+        learner.comm.sum(all);
         let mut largest = [c.residual_max];
         learner.comm.max(&mut largest);
-        let by_position = all.split_off(7);
         let (nats, penalty) = (all[0], all[1] / self.blocks as f64);
         if !sums.norm.is_finite() || !nats.is_finite() {
             return Advance::Diverged { norm: sums.norm, nats_per_token: nats / tokens as f64 };
@@ -753,7 +780,11 @@ impl<T: Real> Method<T> for Btprop<T> {
             dual: all[5],
             moved: all[6],
         };
-        Advance::Update(Update { nats, tokens, norm: sums.norm, by_position, coupling: Some(coupling) })
+        Advance::Update(Update { nats, tokens, norm: sums.norm, coupling: Some(coupling) })
+    }
+
+    fn nats_by_position(&self) -> &[f64] {
+        self.told.get(TOLD..).unwrap_or_default()
     }
 
     fn updates_per_epoch(&self) -> usize {
@@ -798,7 +829,6 @@ impl<T: Real> Method<T> for Btprop<T> {
         ] {
             walk.real(&format!("btprop.{name}"), value);
         }
-        self.sums.by_position.resize(self.config.block, 0.0);
         for (i, nats) in self.sums.by_position.iter_mut().enumerate() {
             walk.real(&format!("btprop.nats.{i}"), nats);
         }

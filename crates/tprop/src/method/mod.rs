@@ -308,7 +308,7 @@ impl<'a, T: Real> Learner<'a, T> {
 }
 
 /// What one θ update saw. Sums; means are made at the edge.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Update {
     /// Nats of all tokens, at the weights before the update.
     pub nats: f64,
@@ -316,8 +316,6 @@ pub struct Update {
     pub tokens: u64,
     /// Global norm of the gradient before clipping.
     pub norm: f64,
-    /// Nats by position in the block.
-    pub by_position: Vec<f64>,
     /// The coupling between blocks.
     pub coupling: Option<Coupling>,
 }
@@ -361,7 +359,7 @@ impl Coupling {
 }
 
 /// What [`Method::advance`] came to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Advance {
     /// θ was updated.
     Update(Update),
@@ -385,6 +383,9 @@ pub trait Method<T: Real>: Send + std::fmt::Debug {
 
     /// Works until one update is done, the epoch ends, or `pause` (asked between pieces of work) returns true.
     fn advance(&mut self, learner: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Advance;
+
+    /// Nats of the last update by position in the block.
+    fn nats_by_position(&self) -> &[f64];
 
     /// Updates of one epoch.
     fn updates_per_epoch(&self) -> usize;

@@ -3,8 +3,8 @@
 //! A rank owns the states at the starts of its blocks; behind them stands one more slot per stream: the start of the next rank's
 //! first block, or, behind the last block of all, the slot that `last` speaks of. Row q + S is the target of row q.
 
-use super::{BtpropConfig, DualRule, Starts, StateRule, StateScale};
-use crate::comm::Comm;
+use super::{BtpropConfig, DualRule, First, Last, LossOn, Starts, StateRule, StateScale};
+use crate::comm::{Comm, Post};
 use crate::model::Model;
 use crate::objective::Constraint;
 use crate::params::Walk;
@@ -39,6 +39,18 @@ pub(super) struct States<T> {
     pub d_target: Vec<T>,
     /// Σ of ‖Δs‖ over this window's steps.
     pub moved: f64,
+    /// What the rank before pulls at my first starts; 0 if there is none.
+    before: Vec<T>,
+    scratch: Scratch<T>,
+    post: Post,
+}
+
+/// Work space of one row.
+#[derive(Debug)]
+struct Scratch<T> {
+    slope: Vec<T>,
+    old: Vec<T>,
+    order: Vec<usize>,
 }
 
 impl<T: Real> States<T> {
@@ -60,6 +72,9 @@ impl<T: Real> States<T> {
             d_start: vec![T::ZERO; rows * width],
             d_target: vec![T::ZERO; rows * width],
             moved: 0.0,
+            before: vec![T::ZERO; streams * width],
+            scratch: Scratch { slope: vec![T::ZERO; width], old: vec![T::ZERO; width], order: Vec::new() },
+            post: Post::default(),
         }
     }
 
@@ -104,48 +119,42 @@ impl<T: Real> States<T> {
         if constraint == Constraint::None {
             return;
         }
-        let free: Vec<usize> = (0..self.rows + self.streams).filter(|&q| self.moves(q, config)).collect();
-        let Self { width, targets, latent, starts, .. } = self;
+        let (width, slots, moves) = (self.width, self.rows + self.streams, self.movable(config));
+        let Self { targets, latent, starts, scratch, .. } = self;
         let variable = targets.as_mut().unwrap_or(starts);
-        for q in free {
-            let row = &mut variable[q * *width..][..*width];
-            let mut z = latent.as_mut().map(|z| &mut z[q * *width..][..*width]);
+        for q in (0..slots).filter(|&q| moves(q)) {
+            let row = &mut variable[q * width..][..width];
+            let mut z = latent.as_mut().map(|z| &mut z[q * width..][..width]);
             if let Some(z) = &mut z {
                 z.copy_from_slice(row);
                 if constraint == Constraint::Tanh {
                     z.iter_mut().enumerate().filter(|(j, _)| model.is_h(*j)).for_each(|(_, z)| *z = atanh(*z));
                 }
             }
-            confine(row, z.as_deref(), constraint, model);
+            confine(row, z.as_deref(), constraint, model, &mut scratch.order);
         }
     }
 
     /// s ← s − η · slope for every state that may move (targets, if the starts are held). Returns Σ ‖Δ‖² and the number of values.
     pub fn step(&mut self, config: &BtpropConfig, model: &Model<T>, comm: &dyn Comm, blocks: usize) -> (f64, f64) {
         let (width, streams) = (self.width, self.streams);
-        // What the rank before pulls at my first starts.
-        let mut before = vec![0.0; streams * width];
-        let last: Vec<f64> = self.d_target[(self.rows - streams) * width..].iter().map(|d| d.f64()).collect();
-        comm.forward(&last, &mut before);
+        self.post.forward(comm, &self.d_target[(self.rows - streams) * width..], &mut self.before);
         let scale = match config.states.scale {
             StateScale::Block => T::of(blocks as f64),
             StateScale::Mean => T::ONE,
         };
-        let mut slope = vec![T::ZERO; width];
+        let moves = self.movable(config);
         let (mut squares, mut count) = (0.0, 0.0);
-        for q in 0..self.rows + streams {
-            if !self.moves(q, config) {
-                continue;
-            }
-            for (j, g) in slope.iter_mut().enumerate() {
+        for q in (0..self.rows + streams).filter(|&q| moves(q)) {
+            for (j, g) in self.scratch.slope.iter_mut().enumerate() {
                 let mut sum = if q < self.rows { self.d_start[q * width + j] } else { T::ZERO };
                 sum += match q.checked_sub(streams) {
                     Some(p) => self.d_target[p * width + j],
-                    None => T::of(before[q * width + j]),
+                    None => self.before[q * width + j],
                 };
                 *g = sum * scale;
             }
-            let moved = self.move_row(q, &mut slope, config, model);
+            let moved = self.move_row(q, config, model);
             self.moved += moved.sqrt();
             squares += moved;
             count += width as f64;
@@ -153,20 +162,19 @@ impl<T: Real> States<T> {
         (squares, count)
     }
 
-    fn moves(&self, q: usize, config: &BtpropConfig) -> bool {
-        if self.first_rank && q < self.streams {
-            return config.first == super::First::Free && config.starts == Starts::Moving;
-        }
-        if q >= self.rows {
-            // Behind the last block of all; elsewhere the next rank moves it.
-            return self.last_rank && (config.last == super::Last::Free0 || config.loss == super::LossOn::Free);
-        }
-        true
+    /// Which slots may move.
+    fn movable(&self, config: &BtpropConfig) -> impl Fn(usize) -> bool + use<T> {
+        let first = !self.first_rank || (config.first == First::Free && config.starts == Starts::Moving);
+        // Behind the last block of all; elsewhere the next rank moves it.
+        let behind = self.last_rank && (config.last == Last::Free0 || config.loss == LossOn::Free);
+        let (streams, rows) = (self.streams, self.rows);
+        move |q| if q < streams { first } else { q < rows || behind }
     }
 
-    /// One row along its slope; returns ‖Δ‖².
-    fn move_row(&mut self, q: usize, slope: &mut [T], config: &BtpropConfig, model: &Model<T>) -> f64 {
-        let Self { width, targets, latent, sums, starts, .. } = self;
+    /// One row along the slope in `scratch`; returns ‖Δ‖².
+    fn move_row(&mut self, q: usize, config: &BtpropConfig, model: &Model<T>) -> f64 {
+        let Self { width, targets, latent, sums, starts, scratch, .. } = self;
+        let Scratch { slope, old, order } = scratch;
         let at = q * *width..(q + 1) * *width;
         let row = &mut targets.as_mut().unwrap_or(starts)[at.clone()];
         let mut z = latent.as_mut().map(|z| &mut z[at.clone()]);
@@ -181,7 +189,7 @@ impl<T: Real> States<T> {
             slope.iter_mut().for_each(|g| *g *= shrink);
         }
         let rate = T::of(config.states.rate);
-        let old: Vec<T> = row.to_vec();
+        old.copy_from_slice(row);
         let variable: &mut [T] = z.as_deref_mut().unwrap_or(row);
         match sums {
             None => variable.iter_mut().zip(&*slope).for_each(|(s, &g)| *s -= rate * g),
@@ -192,8 +200,8 @@ impl<T: Real> States<T> {
                 }
             }
         }
-        confine(row, z.as_deref(), config.constraint, model);
-        row.iter().zip(&old).map(|(a, b)| (a.f64() - b.f64()).powi(2)).sum()
+        confine(row, z.as_deref(), config.constraint, model, order);
+        row.iter().zip(&*old).map(|(a, b)| (a.f64() - b.f64()).powi(2)).sum()
     }
 
     /// Sends my first states to the rank before, whose last blocks aim at them.
@@ -201,20 +209,15 @@ impl<T: Real> States<T> {
         let slots = self.streams * self.width;
         let from = self.rows * self.width;
         for variable in [Some(&mut self.starts), self.targets.as_mut()].into_iter().flatten() {
-            let mine: Vec<f64> = variable[..slots].iter().map(|s| s.f64()).collect();
-            let mut behind: Vec<f64> = variable[from..].iter().map(|s| s.f64()).collect();
-            comm.back(&mine, &mut behind);
-            variable[from..].iter_mut().zip(behind).for_each(|(s, b)| *s = T::of(b));
+            let (own, behind) = variable.split_at_mut(from);
+            self.post.back(comm, &own[..slots], behind);
         }
     }
 
     /// The starts become the end states of the blocks before them; `ends` has one row for each of this rank's.
     pub fn take_ends(&mut self, ends: &[T], comm: &dyn Comm, behind_too: bool) {
         let slots = self.streams * self.width;
-        let last: Vec<f64> = ends[ends.len() - slots..].iter().map(|e| e.f64()).collect();
-        let mut before: Vec<f64> = self.starts[..slots].iter().map(|s| s.f64()).collect();
-        comm.forward(&last, &mut before);
-        self.starts[..slots].iter_mut().zip(before).for_each(|(s, b)| *s = T::of(b));
+        self.post.forward(comm, &ends[ends.len() - slots..], &mut self.starts[..slots]);
         self.starts[slots..ends.len()].copy_from_slice(&ends[..ends.len() - slots]);
         if behind_too && self.last_rank {
             self.starts[ends.len()..].copy_from_slice(&ends[ends.len() - slots..]);
@@ -271,14 +274,14 @@ impl<T: Real> States<T> {
 }
 
 /// Puts a row where the constraint allows it (from its z, if the constraint keeps one).
-fn confine<T: Real>(row: &mut [T], z: Option<&[T]>, constraint: Constraint, model: &Model<T>) {
+fn confine<T: Real>(row: &mut [T], z: Option<&[T]>, constraint: Constraint, model: &Model<T>, order: &mut Vec<usize>) {
     let h = (0..row.len()).filter(|&j| model.is_h(j));
     match (constraint, z) {
         (Constraint::None, _) => {}
         (Constraint::Box, _) => h.for_each(|j| row[j] = row[j].max(-T::ONE).min(T::ONE)),
         (Constraint::Sparse(k), _) => {
             for layer in row.chunks_exact_mut(model.layer_width()) {
-                keep_largest(&mut layer[..model.config().hidden], k);
+                keep_largest(&mut layer[..model.config().hidden], k, order);
             }
         }
         (Constraint::Tanh | Constraint::Binary, Some(z)) => {
@@ -296,9 +299,11 @@ fn confine<T: Real>(row: &mut [T], z: Option<&[T]>, constraint: Constraint, mode
 }
 
 /// Zeroes all but the k components of largest magnitude; of equal ones the first stay.
-fn keep_largest<T: Real>(values: &mut [T], k: usize) {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&a, &b| values[b].abs().partial_cmp(&values[a].abs()).unwrap_or(std::cmp::Ordering::Equal));
+fn keep_largest<T: Real>(values: &mut [T], k: usize, order: &mut Vec<usize>) {
+    order.clear();
+    order.extend(0..values.len());
+    let size = |j: usize| values[j].abs().f64();
+    order.sort_unstable_by(|&a, &b| size(b).total_cmp(&size(a)).then(a.cmp(&b)));
     order.iter().skip(k).for_each(|&j| values[j] = T::ZERO);
 }
 
