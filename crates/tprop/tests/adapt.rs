@@ -87,9 +87,9 @@ fn twin(model: &Model<f64>, text: &[u32], config: AdaptConfig) -> f64 {
         let anchor = if oldest == 0 { rest.clone() } else { block(model, text, oldest - 1, &starts[oldest - 1]).1 };
         let objective = |starts: &[Vec<f64>]| {
             let (mut sum, mut before) = (0.0, anchor.clone());
-            for j in oldest..k {
-                let gap: f64 = before.iter().zip(&starts[j]).map(|(f, s)| (f - s) * (f - s)).sum();
-                let (nats, end) = block(model, text, j, &starts[j]);
+            for (j, start) in starts.iter().enumerate().take(k).skip(oldest) {
+                let gap: f64 = before.iter().zip(start).map(|(f, s)| (f - s) * (f - s)).sum();
+                let (nats, end) = block(model, text, j, start);
                 sum += nats / config.block as f64 + 0.5 * config.lambda * gap;
                 before = end;
             }
