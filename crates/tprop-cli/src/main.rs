@@ -5,11 +5,11 @@ mod commands;
 mod console;
 mod failure;
 mod fetch;
+mod lines;
 mod progress;
 mod run;
 mod settings;
 mod signals;
-mod speaker;
 
 use std::process::ExitCode;
 

@@ -274,6 +274,7 @@ mod tests {
     #[test]
     fn dates() {
         assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(10_956), (1999, 12, 31));
         assert_eq!(civil(11_016), (2000, 2, 29));
         assert_eq!(civil(20_772), (2026, 11, 15));
         assert_eq!(civil(47_540), (2100, 2, 28));

@@ -2,15 +2,15 @@
 
 use std::io::IsTerminal;
 
-use tprop::rng::Draws;
+use tprop::speak::{Speaker, Taste};
 use tprop::vocab::{Level, Vocab, printable};
 
 use super::prepare;
 use crate::args;
 use crate::console;
 use crate::failure::Outcome;
+use crate::lines::{opening, tell_unknown};
 use crate::run::Loaded;
-use crate::speaker::{Speaker, opening, tell_unknown};
 
 /// Writes text.
 pub fn generate(args: &args::Generate) -> Outcome {
@@ -27,44 +27,14 @@ pub fn generate(args: &args::Generate) -> Outcome {
         speaker.read(token);
         writer.write(token)?;
     }
-    let draws = Draws::new(args.seed, "generate");
-    let mut logits = Vec::new();
-    for i in 0..args.tokens {
-        speaker.logits(&mut logits);
-        let token = choose(&mut logits, args.temperature, args.top_k, draws.unit(i));
-        writer.write(token)?;
-        speaker.read(token);
-    }
+    let taste = Taste { temperature: args.temperature, top_k: args.top_k, seed: args.seed };
+    let mut written = Ok(());
+    speaker.go_on(args.tokens, taste, |token| {
+        written = writer.write(token);
+        written.is_ok()
+    });
+    written?;
     writer.finish()
-}
-
-/// A token drawn from softmax(logits / temperature) among the `top_k` likeliest (0: all); `unit` is uniform in [0, 1).
-fn choose(logits: &mut [f64], temperature: f64, top_k: usize, unit: f64) -> u32 {
-    let best = logits.iter().enumerate().fold(0, |best, (i, x)| if *x > logits[best] { i } else { best });
-    if temperature == 0.0 {
-        return best as u32;
-    }
-    let top = logits[best];
-    if top_k > 0 && top_k < logits.len() {
-        let mut sorted = logits.to_vec();
-        let (_, least, _) = sorted.select_nth_unstable_by(top_k - 1, |a, b| b.total_cmp(a));
-        let least = *least;
-        // Among equals at the edge the earlier tokens stay, so that exactly k do.
-        let mut room = top_k - logits.iter().filter(|x| **x > least).count();
-        for x in logits.iter_mut() {
-            let stays = *x > least || (*x == least && room > 0);
-            room -= usize::from(stays && *x == least);
-            if !stays {
-                *x = f64::NEG_INFINITY;
-            }
-        }
-    }
-    let mut sum = 0.0;
-    for x in logits.iter_mut() {
-        sum += ((*x - top) / temperature).exp();
-        *x = sum; // cumulative
-    }
-    logits.partition_point(|x| *x <= unit * sum).min(logits.len() - 1) as u32
 }
 
 /// Writes tokens as they come. A terminal gets no control characters.
@@ -128,23 +98,6 @@ impl<'a> Writer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn choices_follow_the_distribution() {
-        let logits = [0.0, 2f64.ln(), 1f64.ln() - 50.0, 5f64.ln()];
-        let draws = Draws::new(3, "test");
-        let mut counts = [0; 4];
-        for i in 0..8000 {
-            counts[choose(&mut logits.clone(), 1.0, 0, draws.unit(i)) as usize] += 1;
-        }
-        for (count, share) in counts.iter().zip([1.0, 2.0, 0.0, 5.0]) {
-            assert!((f64::from(*count) - 1000.0 * share).abs() < 150.0, "{counts:?}");
-        }
-        let top2: Vec<u32> = (0..200).map(|i| choose(&mut logits.clone(), 1.0, 2, draws.unit(i))).collect();
-        assert!(top2.iter().all(|t| [1, 3].contains(t)) && top2.contains(&1));
-        assert_eq!(choose(&mut logits.clone(), 0.0, 0, 0.999), 3);
-        assert_eq!(choose(&mut [1.0, 1.0, 1.0], 1.0, 1, 0.999), 0);
-    }
 
     #[test]
     fn bytes_are_shown_as_whole_characters() {

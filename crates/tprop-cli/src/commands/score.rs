@@ -6,14 +6,15 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
+use tprop::speak::Speaker;
 use tprop::vocab::{Level, Vocab, printable};
 
 use super::prepare;
 use crate::args;
 use crate::console;
 use crate::failure::{Failure, Outcome};
+use crate::lines::{opening, tell_unknown};
 use crate::run::Loaded;
-use crate::speaker::{Speaker, opening, tell_unknown};
 
 /// Scores each line.
 pub fn score(args: &args::Score) -> Outcome {

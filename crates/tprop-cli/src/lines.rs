@@ -1,0 +1,30 @@
+//! How a line begins, and which of its words a model does not know.
+
+use tprop::vocab::{Level, Vocab, printable};
+
+use crate::console;
+
+/// What a line begins after: the line end, or where there is none a space or the most frequent token.
+pub fn opening(vocab: &Vocab) -> u32 {
+    vocab.eos().or_else(|| vocab.token(" ")).or_else(|| vocab.token("_")).unwrap_or(0)
+}
+
+/// Says which words of a text the model does not know.
+pub fn tell_unknown(text: &str, vocab: &Vocab, place: &str) {
+    let known = |piece: &str| vocab.token(piece).is_some();
+    let mut unknown: Vec<String> = match vocab.level() {
+        Level::Byte => Vec::new(),
+        Level::Word => text.split_whitespace().filter(|word| !known(word)).map(printable).collect(),
+        Level::Char => {
+            let spaces = vocab.cutting().underscores;
+            let piece = |c: char| if c == ' ' && spaces { "_".to_owned() } else { c.to_string() };
+            let pieces = text.chars().filter(|c| *c != '\n').map(piece);
+            pieces.filter(|p| !known(p)).map(|p| printable(&p)).collect()
+        }
+    };
+    unknown.dedup();
+    if !unknown.is_empty() {
+        let fate = if vocab.unk().is_some() { "read as <unk>" } else { "left out" };
+        console::note(format!("{place}not in the vocabulary, {fate}: {}", unknown.join(" ")));
+    }
+}
