@@ -41,6 +41,8 @@ pub enum Command {
     Eval(Eval),
     /// Write text with a run's model
     Generate(Generate),
+    /// Compute one of the paper's results afresh
+    Reproduce(Reproduce),
     /// Log-probability of each line of a text, in nats
     Score(Score),
     /// Data sets: list, download, inspect
@@ -183,9 +185,45 @@ pub struct Eval {
     /// Also the perplexity by position in blocks of the run's length
     #[arg(long)]
     pub by_position: bool,
+    /// Before each block, this many gradient steps on the states of the blocks just read (0: read plainly)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub adapt_states: u32,
+    /// Rate of those steps
+    #[arg(long, value_name = "RATE", default_value_t = 0.1)]
+    pub adapt_lr: f64,
+    /// How many blocks back the states are free
+    #[arg(long, value_name = "W", default_value_t = 4)]
+    pub adapt_blocks: u32,
+    /// λ of those steps (the run's btprop.lambda unless given)
+    #[arg(long, value_name = "LAMBDA")]
+    pub adapt_lambda: Option<f64>,
+    /// Steps of a block, for positions and adapted states (the run's own unless given)
+    #[arg(long, value_name = "B")]
+    pub block: Option<u32>,
     /// Print one JSON line
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `reproduce`.
+#[derive(Debug, Args)]
+pub struct Reproduce {
+    /// What to reproduce
+    #[arg(value_enum)]
+    pub what: Experiment,
+    /// Seed of the random model and text
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What can be reproduced.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Experiment {
+    /// The supplement's theorem, and its form for blocks (reach)
+    Theorem,
 }
 
 /// Options of `generate`.

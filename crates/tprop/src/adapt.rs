@@ -66,7 +66,7 @@ pub fn read_adapting_each<T: Real>(
 ) -> Reading {
     assert!(config.block > 0);
     let cut = Streams::new(tokens, streams);
-    let mut reading = Reading { by_position: vec![0.0; config.block], ..Reading::default() };
+    let mut reading = Reading { by_position: vec![(0.0, 0); config.block], ..Reading::default() };
     let mut past = Past::new(model, streams, config);
     let mut tape: Option<Tape<T>> = None;
     for at in (0..cut.length()).step_by(config.block) {
@@ -79,9 +79,8 @@ pub fn read_adapting_each<T: Real>(
         cut.fill(&layout, at, 0..streams, &mut tape.inputs, &mut tape.targets);
         model.prepare(params, tape);
         model.recur(params, tape, &state);
-        reading.nats += model.nats(params, tape);
-        reading.tokens += layout.tokens() as u64;
-        tape.nats_by_step(&mut reading.by_position);
+        model.nats(params, tape);
+        reading.note(tape);
         layout.each(|place, row, step| each(row, at + step, tape.nats[place]));
         past.push(model, tape, state);
     }

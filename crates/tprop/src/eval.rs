@@ -12,11 +12,24 @@ pub struct Reading {
     pub nats: f64,
     /// Their number.
     pub tokens: u64,
-    /// Σ nats by position in blocks of a given length, if asked for.
-    pub by_position: Vec<f64>,
+    /// Σ nats and tokens by position in blocks of a given length; a last block may be shorter.
+    pub by_position: Vec<(f64, u64)>,
 }
 
 impl Reading {
+    /// Adds the nats that a tape holds.
+    pub fn note<T: Real>(&mut self, tape: &Tape<T>) {
+        let layout = tape.layout();
+        self.nats += tape.total_nats();
+        self.tokens += layout.tokens() as u64;
+        layout.each(|place, _, step| {
+            if let Some((nats, tokens)) = self.by_position.get_mut(step) {
+                *nats += tape.nats[place].f64();
+                *tokens += 1;
+            }
+        });
+    }
+
     /// exp(nats per token)
     pub fn perplexity(&self) -> f64 {
         (self.nats / self.tokens as f64).exp()
@@ -29,8 +42,7 @@ impl Reading {
 
     /// Perplexity of each position in the block.
     pub fn perplexity_by_position(&self) -> Vec<f64> {
-        let each = self.tokens as f64 / self.by_position.len() as f64;
-        self.by_position.iter().map(|nats| (nats / each).exp()).collect()
+        self.by_position.iter().filter(|p| p.1 > 0).map(|(nats, tokens)| (nats / *tokens as f64).exp()).collect()
     }
 }
 
@@ -54,7 +66,7 @@ impl<T: Real> Reader<T> {
     /// Cuts `tokens` into `streams` streams, begins each in the rest state and carries it to the end.
     pub fn read(&mut self, model: &Model<T>, params: &Params<T>, tokens: &[u32], streams: usize) -> Reading {
         let cut = Streams::new(tokens, streams);
-        let mut reading = Reading { by_position: vec![0.0; self.steps], ..Reading::default() };
+        let mut reading = Reading { by_position: vec![(0.0, 0); self.steps], ..Reading::default() };
         self.state.clear();
         self.state.resize(streams * model.state_width(), model.rest());
         self.ends.resize(self.state.len(), T::ZERO);
@@ -70,9 +82,8 @@ impl<T: Real> Reader<T> {
             cut.fill(&layout, at, 0..streams, &mut tape.inputs, &mut tape.targets);
             model.prepare(params, tape);
             model.recur(params, tape, &self.state);
-            reading.nats += model.nats(params, tape);
-            reading.tokens += layout.tokens() as u64;
-            tape.nats_by_step(&mut reading.by_position);
+            model.nats(params, tape);
+            reading.note(tape);
             model.ends(tape, &mut self.ends);
             std::mem::swap(&mut self.state, &mut self.ends);
             at += steps;

@@ -13,6 +13,9 @@ use crate::params::{Params, Walk};
 use crate::real::Real;
 use crate::record::{CouplingMeans, End, Eval, Event, RateChange, Step};
 
+/// Nats per token above those of guessing from which on a run counts as diverged.
+const FAR: f64 = 10.0;
+
 /// The three splits.
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
@@ -331,7 +334,7 @@ impl<'a, T: Real> Trainer<'a, T> {
     fn check(&self, update: &Update) -> Result<(), TrainError> {
         let nats = update.nats / update.tokens as f64;
         let guess = (self.learner.model.config().vocab as f64).ln();
-        if nats.is_finite() && nats < guess + 50.0 {
+        if nats.is_finite() && nats < guess + FAR {
             return Ok(());
         }
         Err(self.diverged(format!("{nats:.1} nats per token, where guessing costs {guess:.1}"), update.norm))
@@ -372,8 +375,10 @@ impl<'a, T: Real> Trainer<'a, T> {
         let window_ppl = (self.progress.nats / self.progress.epoch_tokens as f64).exp();
         // Without a validation split the training text decides.
         let valid_ppl = if valid.tokens > 0 { valid.perplexity() } else { train_ppl };
-        if !valid_ppl.is_finite() {
-            return Err(self.diverged(format!("validation perplexity is {valid_ppl}"), f64::NAN));
+        let guess = (self.learner.model.config().vocab as f64).ln();
+        if !valid_ppl.is_finite() || valid_ppl.ln() > guess + FAR {
+            let what = format!("validation perplexity is {valid_ppl:.3e}, where guessing has {:.0}", guess.exp());
+            return Err(self.diverged(what, f64::NAN));
         }
         let lambda = self.method.lambda();
         let p = &mut self.progress;

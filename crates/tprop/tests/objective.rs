@@ -208,7 +208,7 @@ fn check(name: &str, model: &Model<f64>, config: &BtpropConfig) {
         still.update(&place);
         let (d_start, d_target) = (mover.look("d_start"), still.look("d_target"));
         let (mut starts, mut targets) = (Vec::new(), Vec::new());
-        for i in 0..rows * width {
+        for (i, &here) in d_start.iter().enumerate() {
             let along = |still: &mut Lab, pick: fn(&mut Place) -> &mut Vec<f64>, i: usize| {
                 slope(|e| {
                     let mut place = place.clone();
@@ -218,7 +218,7 @@ fn check(name: &str, model: &Model<f64>, config: &BtpropConfig) {
             };
             // The first starts are what the window before left; nobody may put them elsewhere.
             let first = config.first == First::Fixed && i < STREAMS * width;
-            starts.push(if first { d_start[i] } else { along(&mut still, |p| &mut p.starts, i) });
+            starts.push(if first { here } else { along(&mut still, |p| &mut p.starts, i) });
             targets.push(along(&mut still, |p| &mut p.targets, i + STREAMS * width));
         }
         assert_close(&format!("{name}: starts alone"), &d_start, &starts);

@@ -1,5 +1,6 @@
 //! `eval`: perplexity of a split.
 
+use tprop::adapt::{AdaptConfig, read_adapting};
 use tprop::corpus::{self, Corpus, CorpusConfig, Division, Split, VocabFrom};
 use tprop::eval::Reader;
 use tprop::method::MethodConfig;
@@ -10,6 +11,7 @@ use crate::args::{self, Part};
 use crate::console::{self, grouped, short};
 use crate::failure::{Failure, Outcome};
 use crate::run::Loaded;
+use crate::settings::Settings;
 use crate::settings::table::BUILT_IN;
 
 /// Steps that are read at once, where it does not matter.
@@ -55,8 +57,14 @@ pub fn eval(args: &args::Eval) -> Outcome {
         MethodConfig::Bptt(c) => c.window,
         MethodConfig::Btprop(c) => c.block,
     };
-    let mut reader = Reader::new(if args.by_position { block } else { STEPS });
-    let reading = reader.read(&loaded.model, &loaded.params, &tokens, streams);
+    let block = args.block.map_or(block, |b| b as usize).max(1);
+    let reading = match adapting(args, settings, block)? {
+        Some(adapt) => read_adapting(&loaded.model, &loaded.params, &tokens, streams, adapt),
+        None => {
+            let mut reader = Reader::new(if args.by_position { block } else { STEPS });
+            reader.read(&loaded.model, &loaded.params, &tokens, streams)
+        }
+    };
     let (perplexity, bits) = (reading.perplexity(), reading.bits());
     if args.json {
         let mut line = serde_json::json!({
@@ -68,6 +76,7 @@ pub fn eval(args: &args::Eval) -> Outcome {
             "streams": streams,
             "data": corpus.name,
             "checkpoint": loaded.checkpoint,
+            "adapt_states": args.adapt_states,
         });
         if args.by_position {
             line["perplexity_by_position"] = reading.perplexity_by_position().into();
@@ -102,6 +111,18 @@ pub fn eval(args: &args::Eval) -> Outcome {
         }
     }
     console::data(&text)
+}
+
+/// What `--adapt-states` and its relatives ask for.
+fn adapting(args: &args::Eval, settings: &Settings, block: usize) -> Outcome<Option<AdaptConfig>> {
+    let lambda = args.adapt_lambda.unwrap_or(settings.lambda());
+    for (flag, value) in [("--adapt-lr", args.adapt_lr), ("--adapt-lambda", lambda)] {
+        if !(value.is_finite() && value >= 0.0) {
+            return Err(Failure::input(format!("{flag} is {value}; it must be a number from 0 up")));
+        }
+    }
+    let (steps, blocks) = (args.adapt_states as usize, args.adapt_blocks as usize);
+    Ok((steps > 0 && blocks > 0).then_some(AdaptConfig { block, steps, rate: args.adapt_lr, blocks, lambda }))
 }
 
 fn name(part: Part) -> &'static str {

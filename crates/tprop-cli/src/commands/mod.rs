@@ -5,6 +5,7 @@ mod eval;
 mod exchange;
 mod generate;
 mod prepare;
+mod reproduce;
 mod score;
 mod train;
 mod watch;
@@ -23,6 +24,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Resume(args) => train::resume(&args),
         Command::Eval(args) => eval::eval(&args),
         Command::Generate(args) => generate::generate(&args),
+        Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Score(args) => score::score(&args),
         Command::Data(args) => data::data(&args),
         Command::Export(args) => exchange::export(&args),

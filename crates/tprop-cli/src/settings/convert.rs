@@ -185,6 +185,11 @@ impl Settings {
         }
     }
 
+    /// λ, whether or not the method has one.
+    pub fn lambda(&self) -> f64 {
+        self.values.real("btprop.lambda")
+    }
+
     /// Streams of evaluations.
     pub fn eval_streams(&self) -> usize {
         self.values.size("eval.streams")
