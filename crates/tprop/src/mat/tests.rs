@@ -106,6 +106,18 @@ fn products_longer_than_every_block_agree_with_the_twin() {
 }
 
 #[test]
+fn copied_blocks_of_a_agree_with_the_twin() {
+    // Lines of A at distances that make `part` copy its blocks.
+    for (m, n, k, pad, turned) in [(963, 70, 21, 61, true), (20, 64, 500, 12, false), (1024, 65, KC + 9, 0, true)] {
+        let case = Case { m, n, k, pads: [pad, 0, 1], turned: [turned, false], start: 1 };
+        let data = vec![0.0f32; m.max(k) * (m.max(k) + pad)];
+        assert!(scattered(view(&data, m, k, pad, turned)), "{case:?}");
+        compare::<f32>(case);
+        compare::<f64>(case);
+    }
+}
+
+#[test]
 fn a_cut_product_is_the_whole_product() {
     let (m, n, k) = (31, 70, 45);
     let (a, b) = (noise::<f32>(m * k, "a"), noise::<f32>(k * n, "b"));
