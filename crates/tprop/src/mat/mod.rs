@@ -193,8 +193,11 @@ impl<T: Real> Packed<T> {
 /// Steps of k between visits to C. Longer than the first-level cache would like, because rows of C are slower to come by
 /// than the panel, which streams.
 const KC: usize = 384;
-/// Rows of A whose KC columns stay in the second-level cache.
-const MC: usize = 168;
+/// Numbers of a block of A, which stays in the second-level cache: fewer steps of k leave room for more rows, and B is then
+/// read less often.
+const BLOCK: usize = 1 << 17;
+/// Rows of a block of A at most.
+const HIGH: usize = 1024;
 
 /// C = start + A·B, on the calling thread.
 pub fn product<T: Real>(c: MatMut<T>, start: Start<T>, a: Mat<T>, b: &Packed<T>) {
@@ -300,7 +303,7 @@ unsafe fn part<T: Real>(c: *mut T, stride: usize, start: Start<T>, a: Mat<T>, b:
         static ROOM: RefCell<Buffer<f64>> = RefCell::default();
     }
     ROOM.with_borrow_mut(|room| {
-        room.set_len((MC + GAP) * (KC + GAP));
+        room.set_len(BLOCK + GAP * HIGH);
         let room = room.as_mut_slice();
         // SAFETY: room for doubles is room for as many floats, and any bits are numbers; the rest is the caller's word.
         unsafe {
@@ -312,6 +315,8 @@ unsafe fn part<T: Real>(c: *mut T, stride: usize, start: Start<T>, a: Mat<T>, b:
 
 /// Columns of C from which it pays to copy a block of A.
 const MANY: usize = 64;
+/// A block has at most [`HIGH`] lines either way.
+const _: () = assert!(KC <= HIGH && KC <= BLOCK);
 /// Numbers between the lines of a copied block, so that lines do not begin in the same set of the cache.
 const GAP: usize = 16;
 
@@ -344,8 +349,9 @@ unsafe fn blocks<T: Real>(
     let mut k0 = 0;
     loop {
         let k1 = b.k.min(k0 + KC);
-        for i0 in (0..a.rows).step_by(MC) {
-            let i1 = a.rows.min(i0 + MC);
+        let high = (BLOCK / (k1 - k0).max(1)).min(HIGH);
+        for i0 in (0..a.rows).step_by(high) {
+            let i1 = a.rows.min(i0 + high);
             let block = match &mut room {
                 None => a.rows_range(i0, i1).cols_range(k0, k1),
                 Some(room) => copy(room, a.rows_range(i0, i1).cols_range(k0, k1)),
