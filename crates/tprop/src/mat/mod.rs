@@ -12,6 +12,7 @@ mod tile;
 
 use crate::kernel::Path;
 use crate::real::Real;
+use std::cell::RefCell;
 
 pub(crate) use buffer::Buffer;
 pub(crate) use pack::turn;
@@ -189,10 +190,14 @@ impl<T: Real> Packed<T> {
     }
 }
 
-/// Steps of k between visits to C: a panel of so many rows stays in the first-level cache.
-const KC: usize = 256;
-/// Rows of A whose KC columns stay in the second-level cache.
-const MC: usize = 480;
+/// Steps of k between visits to C. Longer than the first-level cache would like, because rows of C are slower to come by
+/// than the panel, which streams.
+const KC: usize = 384;
+/// Numbers of a block of A, which stays in the second-level cache: fewer steps of k leave room for more rows, and B is then
+/// read less often.
+const BLOCK: usize = 1 << 17;
+/// Rows of a block of A at most.
+const HIGH: usize = 1024;
 
 /// C = start + A·B, on the calling thread.
 pub fn product<T: Real>(c: MatMut<T>, start: Start<T>, a: Mat<T>, b: &Packed<T>) {
@@ -286,15 +291,71 @@ pub(crate) unsafe fn in_blocks<T: Real>(path: Path, panel: Panel<T>) {
 /// # Safety
 /// `c` is the first element of all of C (also of the columns before `from`), whose shape fits A and B.
 unsafe fn part<T: Real>(c: *mut T, stride: usize, start: Start<T>, a: Mat<T>, b: &Packed<T>, from: usize, to: usize) {
-    let (width, path, panels) = (b.width(), b.path, b.panels());
     if a.rows == 0 || from >= to {
         return;
     }
+    if !scattered(a) || to - from < MANY {
+        // SAFETY: passed on to the caller.
+        return unsafe { blocks(c, stride, start, a, b, from, to, None) };
+    }
+    thread_local! {
+        /// Doubles, so that it serves both number types.
+        static ROOM: RefCell<Buffer<f64>> = RefCell::default();
+    }
+    ROOM.with_borrow_mut(|room| {
+        room.set_len(BLOCK + GAP * HIGH);
+        let room = room.as_mut_slice();
+        // SAFETY: room for doubles is room for as many floats, and any bits are numbers; the rest is the caller's word.
+        unsafe {
+            let room = std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<T>(), room.len());
+            blocks(c, stride, start, a, b, from, to, Some(room));
+        }
+    });
+}
+
+/// Columns of C from which it pays to copy a block of A.
+const MANY: usize = 64;
+/// A block has at most [`HIGH`] lines either way.
+const _: () = assert!(KC <= HIGH && KC <= BLOCK);
+/// Numbers between the lines of a copied block, so that lines do not begin in the same set of the cache.
+const GAP: usize = 16;
+
+/// Whether lines of A lie so far apart, or so evenly, that they fight for the same sets of the cache.
+fn scattered<T: Real>(a: Mat<T>) -> bool {
+    if a.col_stride == 1 {
+        a.rows > 4 && (a.row_stride * T::BYTES).is_multiple_of(2048)
+    } else {
+        let bytes = a.col_stride * T::BYTES;
+        a.row_stride == 1 && (bytes >= 4096 || bytes.is_multiple_of(1024))
+    }
+}
+
+/// The loops around the panels. With `room`, each block of A is copied there first.
+///
+/// # Safety
+/// As for [`part`].
+#[allow(clippy::too_many_arguments)]
+unsafe fn blocks<T: Real>(
+    c: *mut T,
+    stride: usize,
+    start: Start<T>,
+    a: Mat<T>,
+    b: &Packed<T>,
+    from: usize,
+    to: usize,
+    mut room: Option<&mut [T]>,
+) {
+    let (width, path, panels) = (b.width(), b.path, b.panels());
     let mut k0 = 0;
     loop {
         let k1 = b.k.min(k0 + KC);
-        for i0 in (0..a.rows).step_by(MC) {
-            let rows = (a.rows - i0).min(MC);
+        let high = (BLOCK / (k1 - k0).max(1)).min(HIGH);
+        for i0 in (0..a.rows).step_by(high) {
+            let i1 = a.rows.min(i0 + high);
+            let block = match &mut room {
+                None => a.rows_range(i0, i1).cols_range(k0, k1),
+                Some(room) => copy(room, a.rows_range(i0, i1).cols_range(k0, k1)),
+            };
             for j in (from..to).step_by(width) {
                 let first = match start {
                     _ if k0 > 0 => First::Keep,
@@ -308,11 +369,11 @@ unsafe fn part<T: Real>(c: *mut T, stride: usize, start: Start<T>, a: Mat<T>, b:
                     let panel = Panel {
                         c: c.add(i0 * stride + j),
                         c_stride: stride,
-                        a: a.data.as_ptr().wrapping_add(i0 * a.row_stride + k0 * a.col_stride),
-                        a_row: a.row_stride,
-                        a_col: a.col_stride,
+                        a: block.data.as_ptr(),
+                        a_row: block.row_stride,
+                        a_col: block.col_stride,
                         b: panels.as_ptr().add(j * b.k + k0 * width),
-                        rows,
+                        rows: i1 - i0,
                         cols: (to - j).min(width),
                         k: k1 - k0,
                         segment: usize::MAX,
@@ -330,4 +391,16 @@ unsafe fn part<T: Real>(c: *mut T, stride: usize, start: Start<T>, a: Mat<T>, b:
             break;
         }
     }
+}
+
+/// The block with its lines (rows, or columns if those are adjacent) close together.
+fn copy<'r, T: Real>(room: &'r mut [T], block: Mat<T>) -> Mat<'r, T> {
+    let upright = block.col_stride == 1;
+    let lines = if upright { block } else { block.t() };
+    let stride = lines.cols + GAP;
+    for (i, to) in room.chunks_mut(stride).take(lines.rows).enumerate() {
+        to[..lines.cols].copy_from_slice(&lines.data[i * lines.row_stride..][..lines.cols]);
+    }
+    let copied = Mat::strided(room, lines.rows, lines.cols, stride);
+    if upright { copied } else { copied.t() }
 }

@@ -93,7 +93,7 @@ proptest! {
 #[test]
 fn products_longer_than_every_block_agree_with_the_twin() {
     for (m, n, k) in
-        [(1, 1, 1), (13, 33, 2 * KC + 1), (MC + 5, 7, KC), (2 * MC + 1, 40, 9), (12, 700, 300), (700, 65, 70)]
+        [(1, 1, 1), (13, 33, 2 * KC + 1), (BLOCK / KC + 5, 7, KC), (2 * HIGH + 1, 40, 9), (12, 700, 300), (700, 65, 70)]
     {
         for turned in [[false, false], [true, false], [false, true], [true, true]] {
             for start in 0..3 {
@@ -102,6 +102,20 @@ fn products_longer_than_every_block_agree_with_the_twin() {
                 compare::<f64>(case);
             }
         }
+    }
+}
+
+#[test]
+fn copied_blocks_of_a_agree_with_the_twin() {
+    // Lines of A at distances that make `part` copy its blocks.
+    for (m, n, k, pad, turned) in
+        [(963, 70, 21, 61, true), (20, 64, 500, 12, false), (1024, 65, KC + 9, 0, true), (2 * HIGH, 64, 3, 0, true)]
+    {
+        let case = Case { m, n, k, pads: [pad, 0, 1], turned: [turned, false], start: 1 };
+        let data = vec![0.0f32; m.max(k) * (m.max(k) + pad)];
+        assert!(scattered(view(&data, m, k, pad, turned)), "{case:?}");
+        compare::<f32>(case);
+        compare::<f64>(case);
     }
 }
 

@@ -188,6 +188,10 @@ macro_rules! sweep {
             };
             ask(p.ahead, p.ahead_lines * t / tiles..p.ahead_lines * (t + 1) / tiles);
             let q = Panel { c: p.c.add(done * p.c_stride), a: p.a.add(done * p.a_row), first, ..*p };
+            // The rows of C that the next tile begins with and ends in.
+            for i in done + mr..p.rows.min(done + mr + $max) {
+                ask(p.c.add(i * p.c_stride).cast_const(), 0..2);
+            }
             if p.a_row == 1 {
                 sweep!(@rows $one, $S, $nv, $w, ROWS_ADJACENT, &q, mr);
             } else if p.a_col == 1 {
