@@ -341,7 +341,7 @@ pub struct Coupling {
     pub state: f64,
     /// Σ ‖u‖
     pub dual: f64,
-    /// Σ ‖s − s at the beginning of the window‖.
+    /// Σ ‖Δs‖ over the state steps of the windows.
     pub moved: f64,
 }
 
