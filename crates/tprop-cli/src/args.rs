@@ -41,6 +41,8 @@ pub enum Command {
     Eval(Eval),
     /// Write text with a run's model
     Generate(Generate),
+    /// Measure the speed of training steps on this machine
+    Bench(Bench),
     /// Compute one of the paper's results afresh
     Reproduce(Reproduce),
     /// Log-probability of each line of a text, in nats
@@ -200,6 +202,35 @@ pub struct Eval {
     /// Steps of a block, for positions and adapted states (the run's own unless given)
     #[arg(long, value_name = "B")]
     pub block: Option<u32>,
+    /// Print one JSON line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Settings as key=value; data.vocab is the size of the random text's vocabulary
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// The settings that have flags.
+    #[command(flatten)]
+    pub settings: SettingFlags,
+    /// A command that prints a JSON line with tokens_per_s_best (and gemm_gflops); it takes turns with ours
+    #[arg(long, value_name = "COMMAND")]
+    pub peer: Option<String>,
+    /// Steps measured in each round
+    #[arg(long, value_name = "N", default_value_t = 25)]
+    pub repeat: u32,
+    /// Rounds; with a peer both run in each
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub rounds: u32,
+    /// A few steps only
+    #[arg(long)]
+    pub quick: bool,
+    /// Also where the time of a step goes
+    #[arg(long)]
+    pub profile: bool,
     /// Print one JSON line
     #[arg(long)]
     pub json: bool,

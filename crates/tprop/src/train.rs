@@ -282,9 +282,11 @@ impl<'a, T: Real> Trainer<'a, T> {
         if self.progress.step == 0 && self.progress.begun == 0 {
             self.save(watch, Why::First)?;
         }
+        // Ranks pause together or not at all, and between two pieces they could not agree.
+        let alone = self.learner.comm.size() == 1;
         let every = (self.method.updates_per_epoch() as u64 / 50).max(1);
         while !self.finished() {
-            let advance = self.advance(&mut || watch.wish() != Wish::Go);
+            let advance = self.advance(&mut || alone && watch.wish() != Wish::Go);
             self.progress.seconds = before + self.started.map_or(0.0, |s| s.elapsed().as_secs_f64());
             match advance {
                 Advance::Update(update) => {
@@ -300,7 +302,7 @@ impl<'a, T: Real> Trainer<'a, T> {
                     return Err(self.diverged(what, norm));
                 }
             }
-            match watch.wish() {
+            match self.agree(watch.wish()) {
                 Wish::Go => {}
                 Wish::Save => self.save(watch, Why::Wished)?,
                 Wish::Stop if self.finished() => {}
@@ -314,6 +316,21 @@ impl<'a, T: Real> Trainer<'a, T> {
         let end = self.end(watch, reason)?;
         self.save(watch, Why::End)?;
         Ok(end)
+    }
+
+    /// What any rank wishes, all do.
+    fn agree(&self, wish: Wish) -> Wish {
+        let mut strongest = [match wish {
+            Wish::Go => 0.0,
+            Wish::Save => 1.0,
+            Wish::Stop => 2.0,
+        }];
+        self.learner.comm.max(&mut strongest);
+        match strongest[0] {
+            0.0 => Wish::Go,
+            1.0 => Wish::Save,
+            _ => Wish::Stop,
+        }
     }
 
     fn note(&mut self, update: &Update) {

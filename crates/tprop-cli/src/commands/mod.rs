@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod bench;
 mod data;
 mod eval;
 mod exchange;
@@ -24,6 +25,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Resume(args) => train::resume(&args),
         Command::Eval(args) => eval::eval(&args),
         Command::Generate(args) => generate::generate(&args),
+        Command::Bench(args) => bench::bench(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Score(args) => score::score(&args),
         Command::Data(args) => data::data(&args),

@@ -185,6 +185,11 @@ impl Settings {
         }
     }
 
+    /// Vocabulary of the random text of `bench`.
+    pub fn bench_vocab(&self) -> usize {
+        self.values.size("data.vocab")
+    }
+
     /// λ, whether or not the method has one.
     pub fn lambda(&self) -> f64 {
         self.values.real("btprop.lambda")

@@ -256,7 +256,8 @@ impl<T: Real> Btprop<T> {
     fn init_states(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Step {
         let (full, width) = (self.config.batch == Batch::Full, self.states.width());
         let slots = self.config.streams * width;
-        let persists = full && self.epoch > 1;
+        // Held starts lie on the trajectory of the present θ, so they are found anew for every pass.
+        let persists = full && self.epoch > 1 && self.config.starts == Starts::Moving;
         self.once(|me| {
             let keep_duals = full || me.stored_duals.is_some();
             if !persists {

@@ -1,0 +1,221 @@
+//! `bench`: how fast training steps are on this machine, beside the arithmetic limit and, if asked, beside a peer.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tprop::clock::Part;
+use tprop::comm::Solo;
+use tprop::kernel;
+use tprop::mat::{Mat, MatMut, Packed, Start, product_par};
+use tprop::method::{Advance, Batch, BtpropConfig, Init, MethodConfig, Solver};
+use tprop::model::{Model, ModelConfig};
+use tprop::rng::Draws;
+use tprop::train::{Data, Trainer};
+
+use super::prepare;
+use crate::args;
+use crate::console::{self, grouped};
+use crate::failure::{Failure, Outcome};
+use crate::settings::Settings;
+
+/// Windows of the random text; steps go round and round.
+const WINDOWS: usize = 8;
+
+/// What was measured.
+#[derive(Debug, Default)]
+struct Speed {
+    /// Seconds of each step, in the order measured.
+    steps: Vec<f64>,
+    tokens_per_step: u64,
+    /// Best matrix product so far, GFLOP/s.
+    product: f64,
+}
+
+impl Speed {
+    fn best(&self) -> f64 {
+        self.tokens_per_step as f64 / self.steps.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    fn median(&self) -> f64 {
+        let mut sorted = self.steps.clone();
+        sorted.sort_by(f64::total_cmp);
+        self.tokens_per_step as f64 / sorted[sorted.len() / 2]
+    }
+}
+
+/// Measures, and prints what came out.
+pub fn bench(args: &args::Bench) -> Outcome {
+    let sources = args::sources(&args.words, &args.settings, None)?;
+    let settings = Settings::resolve(&sources)?;
+    prepare::machine(settings.threads(), settings.simd())?;
+    let model = Model::<f32>::new(settings.model(settings.bench_vocab()));
+    let text = text(&settings.method(), model.config().vocab);
+    let data = Data { train: &text, valid: &[], test: &[] };
+    let mut trainer = Trainer::new(&model, data, settings.train(), &Solo)?;
+    let (repeat, rounds) = if args.quick { (5, 1) } else { (args.repeat as usize, args.rounds.max(1)) };
+    let mut speed = Speed::default();
+    let mut peer: Option<Value> = None;
+    // Ours and the peer take turns, so that both see the same machine.
+    for round in 0..rounds {
+        console::note(format!("round {} of {rounds}", round + 1));
+        speed.product = speed.product.max(product_rate(if args.quick { 3 } else { 8 }));
+        run_steps(&mut trainer, &mut speed, repeat)?;
+        if let Some(command) = &args.peer {
+            let line = run_peer(command)?;
+            let rate = |v: &Value| v["tokens_per_s_best"].as_f64().unwrap_or(0.0);
+            if peer.as_ref().is_none_or(|best| rate(&line) > rate(best)) {
+                peer = Some(line);
+            }
+        }
+    }
+    let gflop = gflop_per_token(&settings.method(), model.config());
+    let limit = peer.as_ref().and_then(|p| p["gemm_gflops"].as_f64()).unwrap_or(0.0).max(speed.product);
+    let fraction = speed.best() * gflop / limit;
+    let theirs = peer.as_ref().and_then(|p| p["tokens_per_s_best"].as_f64());
+    if args.json {
+        let mut line = json!({
+            "tokens_per_s_best": speed.best().round(),
+            "tokens_per_s_median": speed.median().round(),
+            "gflop_per_token": gflop,
+            "gemm_gflops": speed.product,
+            "limit_gflops": limit,
+            "fraction_of_limit": fraction,
+            "threads": rayon::current_num_threads(),
+            "simd": kernel::path().name(),
+            "method": settings.short_name(),
+        });
+        if let (Some(peer), Some(theirs)) = (&peer, theirs) {
+            line["peer"] = peer.clone();
+            line["ratio"] = (speed.best() / theirs).into();
+        }
+        return console::line(line);
+    }
+    let mut out = format!(
+        "{} tokens/s (best step), {} (median); {:.2} MFLOP per token\n\
+         best matrix product {:.0} GFLOP/s on {} threads ({}); {:.2} of the limit of {:.0}\n",
+        grouped(speed.best() as u64),
+        grouped(speed.median() as u64),
+        gflop * 1e3,
+        speed.product,
+        rayon::current_num_threads(),
+        kernel::path().name(),
+        fraction,
+        limit,
+    );
+    if let Some(theirs) = theirs {
+        out += &format!("peer: {} tokens/s; ours is {:.2} times that\n", grouped(theirs as u64), speed.best() / theirs);
+    }
+    if args.profile {
+        out += &profile(&mut trainer, &speed);
+    }
+    console::data(&out)
+}
+
+/// A random text of [`WINDOWS`] windows.
+fn text(method: &MethodConfig, vocab: usize) -> Vec<u32> {
+    let (streams, steps) = match method {
+        MethodConfig::Bptt(c) => (c.streams, c.window),
+        MethodConfig::Btprop(c) => (c.streams, c.block * c.blocks),
+    };
+    let draws = Draws::new(1, "bench");
+    (0..(streams * steps * WINDOWS + 1) as u64).map(|i| draws.below(i, vocab as u64) as u32).collect()
+}
+
+fn run_steps(trainer: &mut Trainer<f32>, speed: &mut Speed, repeat: usize) -> Outcome {
+    let warm = 3;
+    for i in 0..warm + repeat {
+        let since = Instant::now();
+        let update = loop {
+            match trainer.advance(&mut || false) {
+                Advance::Update(update) => break update,
+                Advance::EpochEnd | Advance::Paused => {}
+                Advance::Diverged { .. } => return Err(Failure::input("the steps diverged; use a smaller optim.lr")),
+            }
+        };
+        if i >= warm {
+            speed.steps.push(since.elapsed().as_secs_f64());
+            speed.tokens_per_step = update.tokens;
+        }
+    }
+    Ok(())
+}
+
+/// The best of some products of 2048 × 2048 matrices, GFLOP/s.
+fn product_rate(repeat: usize) -> f64 {
+    let n = 2048;
+    let a: Vec<f32> = (0..n * n).map(|i| (i % 17) as f32 * 0.1).collect();
+    let mut c = vec![0.0; n * n];
+    let mut b = Packed::default();
+    b.pack(Mat::new(&a, n, n));
+    let mut best = f64::INFINITY;
+    for _ in 0..repeat {
+        let since = Instant::now();
+        product_par(MatMut::new(&mut c, n, n), Start::Zero, Mat::new(&a, n, n), &b);
+        best = best.min(since.elapsed().as_secs_f64());
+    }
+    2.0 * (n as f64).powi(3) / best / 1e9
+}
+
+/// The arithmetic that the mathematics asks for: BPTT 6 (HV + G), a state step 4 (HV + G), an init sweep and a dual step 2 G.
+fn gflop_per_token(method: &MethodConfig, model: &ModelConfig) -> f64 {
+    let gates = match model.cell {
+        tprop::cell::CellKind::Gru => 3,
+        tprop::cell::CellKind::Lstm => 4,
+        _ => 1,
+    };
+    let layer = |l: usize| gates * model.hidden * (if l == 0 { model.embed } else { model.hidden } + model.hidden);
+    let cells = (0..model.layers).map(layer).sum::<usize>() as f64;
+    let all = (model.hidden * model.vocab) as f64 + cells;
+    let flop = match method {
+        MethodConfig::Bptt(_) => 6.0 * all,
+        MethodConfig::Btprop(c) => btprop_flop(c, all, cells),
+    };
+    flop / 1e9
+}
+
+fn btprop_flop(c: &BtpropConfig, all: f64, cells: f64) -> f64 {
+    let sweeps = match c.init {
+        Init::Zero => 0,
+        Init::Parallel { sweeps } | Init::Stored { sweeps } => sweeps,
+        Init::Sequential => 1,
+    };
+    let init = if c.batch == Batch::Full { 0.0 } else { sweeps as f64 * 2.0 * cells };
+    let duals = if c.solver.duals().is_some() { 2.0 * cells } else { 0.0 };
+    let steps = match c.solver {
+        Solver::Alm { joint_steps, .. } => joint_steps as f64 * 6.0 * all,
+        _ => c.states.steps as f64 * 4.0 * all + c.theta_steps as f64 * 6.0 * all,
+    };
+    init + steps + duals
+}
+
+/// Runs the peer's command; its last line of output is a JSON object with `tokens_per_s_best`.
+fn run_peer(command: &str) -> Outcome<Value> {
+    let output = std::process::Command::new("sh").arg("-c").arg(command).output();
+    let output = output.map_err(|e| Failure::input(format!("the peer cannot be started: {e}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().rev().find_map(|l| serde_json::from_str::<Value>(l).ok());
+    line.filter(|v| v["tokens_per_s_best"].is_f64() || v["tokens_per_s_best"].is_u64()).ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().last().unwrap_or("nothing").to_owned();
+        Failure::input(format!("the peer printed no JSON line with tokens_per_s_best; it said: {last}"))
+    })
+}
+
+/// Where the time of the steps went.
+fn profile(trainer: &mut Trainer<f32>, speed: &Speed) -> String {
+    let total: f64 = speed.steps.iter().sum();
+    // The clock also saw the steps that warmed up.
+    let seen = trainer.step() as f64 / speed.steps.len() as f64;
+    let clock = *trainer.clock();
+    let mut out = String::from("part                   share   tokens/s by itself\n");
+    let mut rest = total;
+    for part in Part::ALL {
+        let seconds = clock.seconds(part) / seen;
+        rest -= seconds;
+        if seconds > 0.0 {
+            let alone = speed.tokens_per_step as f64 * speed.steps.len() as f64 / seconds;
+            out += &format!("{:<20} {:>6.1} %   {:>10}\n", part.name(), 100.0 * seconds / total, grouped(alone as u64));
+        }
+    }
+    out + &format!("{:<20} {:>6.1} %\n", "rest", 100.0 * rest / total)
+}
