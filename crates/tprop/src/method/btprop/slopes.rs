@@ -1,0 +1,191 @@
+//! The window objective and its slopes, piece by piece; what a lone piece's tape still holds is not computed again.
+
+use super::*;
+
+/// What the single piece's tape still holds; several pieces share tapes and so know nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    pub(super) tokens: bool,
+    pub(super) inputs: bool,
+    pub(super) recurrence: bool,
+    pub(super) loss: bool,
+    /// The output layer's gradient is already in `grads`.
+    pub(super) output_gradient: bool,
+}
+
+/// What a pass should find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Want {
+    pub(super) states: bool,
+    pub(super) theta: bool,
+}
+
+impl<T: Real> Btprop<T> {
+    /// L and its slopes at the present states: in the states, in θ, or both.
+    pub(super) fn slopes(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, want: Want) -> Step {
+        self.once(|me| {
+            if want.theta {
+                me.sums.clear();
+                if !me.known.output_gradient {
+                    me.grads.clear();
+                }
+                me.total.iter_mut().for_each(Grads::clear);
+            }
+        })?;
+        self.pass(pause, |me, i| {
+            if let (true, Some(_)) = (want.theta, &me.total) {
+                me.grads.clear();
+            }
+            me.piece_slopes(l, i, want);
+            if let (true, Some(total)) = (want.theta, &mut me.total) {
+                me.grads.settle();
+                total.add(&me.grads);
+            }
+        })
+    }
+
+    /// One piece of [`Self::slopes`].
+    pub(super) fn piece_slopes(&mut self, l: &mut Learner<T>, i: usize, want: Want) {
+        self.recur(l, i);
+        let (model, params) = (l.model, &l.params);
+        let width = self.states.width();
+        let tied = self.tied_rows();
+        let counted = self.counted_rows();
+        let (rows, tape) = self.pieces.get(i);
+        let at = rows.start * width..rows.end * width;
+        let scale = 1.0 / self.blocks as f64;
+        let per_token = T::of(scale / self.config.block as f64);
+        let held = self.config.starts == Starts::Held;
+        let mut nats = None;
+        if self.config.loss == LossOn::Predicted && !self.known.loss {
+            // Held starts never move, so the output layer is done once for the window, its gradient included.
+            let now = want.theta || (held && self.total.is_none());
+            if now && !want.theta {
+                self.grads.clear();
+            }
+            let grads = now.then_some(&mut self.grads);
+            nats = Some(model.loss(params, tape, per_token, self.config.ignore, grads));
+            self.known.loss = self.total.is_none();
+            self.known.output_gradient = now && self.total.is_none();
+        } else if self.config.loss == LossOn::Predicted && want.theta && !self.known.output_gradient {
+            nats = Some(model.loss(params, tape, per_token, self.config.ignore, Some(&mut self.grads)));
+        }
+        // The pull of the coupling; rows that are tied to nothing feel none.
+        self.d_end.resize(at.len(), T::ZERO);
+        let some = rows.start..rows.end.min(tied).max(rows.start);
+        let n = some.len() * width;
+        self.d_end[n..].fill(T::ZERO);
+        self.states.d_target[at.clone()][n..].fill(T::ZERO);
+        let mut d_target = std::mem::take(&mut self.states.d_target);
+        let boundary = Boundary {
+            ends: &self.ends[at.start..at.start + n],
+            targets: &self.states.targets()[at.start..at.start + n],
+            duals: self.states.duals.as_ref().map(|u| &u[at.start..at.start + n]),
+        };
+        let theta = want.theta.then_some(&mut self.grads);
+        let sums = self.coupler.pull(
+            model,
+            params,
+            boundary,
+            self.lambda,
+            scale,
+            &mut self.d_end[..n],
+            &mut d_target[at.start..at.start + n],
+            theta,
+            some.end.min(counted).saturating_sub(some.start),
+        );
+        self.states.d_target = d_target;
+        let predicted = self.config.loss == LossOn::Predicted;
+        if !predicted {
+            nats = Some(self.free_loss(l, i, want));
+        }
+        let (rows, tape) = self.pieces.get(i);
+        let at = rows.start * width..rows.end * width;
+        let d_start = want.states.then(|| &mut self.states.d_start[at]);
+        let grads = want.theta.then_some(&mut self.grads);
+        model.backward(params, tape, predicted, Some(&self.d_end), d_start, grads);
+        if want.theta {
+            self.sums.nats += nats.unwrap_or_else(|| tape.total_nats());
+            tape.nats_by_step(&mut self.sums.by_position);
+            add_sums(&mut self.sums.coupling, &sums);
+        }
+    }
+
+    /// The loss of the free states s_{k+1} themselves; its slope joins that of the targets.
+    pub(super) fn free_loss(&mut self, l: &Learner<T>, i: usize, want: Want) -> f64 {
+        let (width, h) = (self.states.width(), l.model.config().hidden);
+        let top = l.model.top();
+        let (rows, tape) = self.pieces.get(i);
+        let layout = tape.layout();
+        // B = 1, so a row is a token; tokens lie in the order of the layout.
+        let (seen, slopes) = (&mut self.seen, &mut self.d_seen);
+        seen.resize(rows.len() * h, T::ZERO);
+        slopes.resize(rows.len() * h, T::ZERO);
+        layout.each(|place, row, _| {
+            let from = (rows.start + row) * width;
+            seen[place * h..][..h].copy_from_slice(&self.states.targets()[from..][top.clone()]);
+        });
+        let scale = T::of(1.0 / self.blocks as f64);
+        let grads = want.theta.then_some(&mut self.grads);
+        let (softmax, nats, targets, clock) = tape.output_parts();
+        let dh = MatMut::new(slopes, rows.len(), h);
+        let states = Mat::new(seen, rows.len(), h);
+        l.model.loss_at(&l.params, softmax, nats, dh, states, targets, scale, self.config.ignore, grads, clock);
+        let total = tape.total_nats();
+        layout.each(|place, row, _| {
+            let to = (rows.start + row) * width;
+            crate::kernel::add(&mut self.states.d_target[to..][top.clone()], &slopes[place * h..][..h]);
+        });
+        total
+    }
+
+    /// Tokens and input products of a piece, unless its tape still has them.
+    pub(super) fn prepare(&mut self, l: &Learner<T>, i: usize) {
+        let alone = self.pieces.count() == 1;
+        let (rows, tape) = self.pieces.get(i);
+        if !(alone && self.known.tokens) {
+            let at = self.at as usize * self.config.blocks * self.config.block;
+            let rows = self.mine.start + rows.start..self.mine.start + rows.end;
+            l.streams(self.config.streams).fill(&tape.layout(), at, rows, &mut tape.inputs, &mut tape.targets);
+        }
+        if !(alone && self.known.inputs) {
+            l.model.prepare(&l.params, tape);
+        }
+        (self.known.tokens, self.known.inputs) = (alone, alone);
+    }
+
+    /// The recurrence of a piece from the present starts, unless its tape still has it; its ends into `self.ends`.
+    pub(super) fn recur(&mut self, l: &Learner<T>, i: usize) {
+        let alone = self.pieces.count() == 1;
+        if alone && self.known.recurrence {
+            return;
+        }
+        self.prepare(l, i);
+        let (rows, tape) = self.pieces.get(i);
+        let at = rows.start * self.states.width()..rows.end * self.states.width();
+        l.model.recur(&l.params, tape, &self.states.starts[at.clone()]);
+        l.model.ends(tape, &mut self.ends[at]);
+        self.known.recurrence = alone;
+        self.known.loss = false;
+    }
+
+    /// Rows that are tied to a target: all but the last block's, unless `last` or the loss ties it.
+    pub(super) fn tied_rows(&self) -> usize {
+        let all = self.config.last != Last::None || self.config.loss == LossOn::Free || !self.states.last_rank;
+        self.mine.len() - if all { 0 } else { self.config.streams }
+    }
+
+    /// Rows whose residuals are counted: the slot behind the last block is left out.
+    pub(super) fn counted_rows(&self) -> usize {
+        self.mine.len() - if self.states.last_rank { self.config.streams } else { 0 }
+    }
+}
+
+fn add_sums(a: &mut CouplingSums, b: &CouplingSums) {
+    a.penalty += b.penalty;
+    a.boundaries += b.boundaries;
+    a.residual += b.residual;
+    a.residual_max = a.residual_max.max(b.residual_max);
+    a.state += b.state;
+    a.dual += b.dual;
+}
