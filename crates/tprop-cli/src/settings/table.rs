@@ -273,7 +273,7 @@ impl Kind {
                 format!("a number above {above}, up to {most}{}", or_zero(zero))
             }
             Text => "a text".to_owned(),
-            Form { grammar, .. } => grammar.to_owned(),
+            Form { grammar, .. } => format!("one of {}", grammar.replace('|', ", ")),
         }
     }
 }
