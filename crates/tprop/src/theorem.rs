@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::cell::CellKind;
 use crate::comm::Solo;
 use crate::method::{
-    Advance, Batch, BpttConfig, BtpropConfig, First, Init, LambdaSchedule, Last, Learner, LossOn, MethodConfig, Solver,
-    Starts, StateConfig, StateRule, StateScale, ThetaSolver,
+    Advance, Batch, BpttConfig, BtpropConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, MethodConfig,
+    Solver, Starts, StateConfig, StateRule, StateScale, ThetaSolver,
 };
 use crate::model::{Model, ModelConfig};
 use crate::objective::{Constraint, Penalty};
@@ -139,7 +139,7 @@ fn settings(steps: usize, rate: f64, lambda: f64, starts: Starts) -> BtpropConfi
         starts,
         theta_steps: 1,
         theta_solver: ThetaSolver::Gradient,
-        ignore: None,
+        ignore: Ignore::None,
         staleness: 0,
     }
 }

@@ -264,7 +264,7 @@ fn variants() -> Vec<(&'static str, BtpropConfig)> {
         ("free loss, held, l2+kl", held(BtpropConfig { penalty: Penalty::L2Kl(reverse), ..free })),
         ("tanh", tanh.clone()),
         ("tanh, kl, last free0", BtpropConfig { penalty: Penalty::Kl(reverse), last: Last::Free0, ..tanh }),
-        ("a word without weight", BtpropConfig { ignore: Some(1), ..config(2) }),
+        ("a word without weight", BtpropConfig { ignore: Ignore::Token(1), ..config(2) }),
     ]
 }
 

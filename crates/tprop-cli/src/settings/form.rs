@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tprop::method::{Init, LambdaSchedule};
+use tprop::method::{Ignore, Init, LambdaSchedule};
 use tprop::objective::Constraint;
 
 /// Factor of `balance` without one of its own.
@@ -37,11 +37,11 @@ pub fn count_unless(text: &str, word: &str) -> Result<Option<usize>, String> {
 }
 
 /// `none|first|N`
-pub fn ignore(text: &str) -> Result<Option<u32>, String> {
+pub fn ignore(text: &str) -> Result<Ignore, String> {
     match text {
-        "none" => Ok(None),
-        "first" => Ok(Some(0)),
-        n => n.parse().map(Some).map_err(|_| String::new()),
+        "none" => Ok(Ignore::None),
+        "first" => Ok(Ignore::First),
+        n => n.parse().map(Ignore::Token).map_err(|_| String::new()),
     }
 }
 

@@ -41,6 +41,7 @@ pub static PRESETS: &[Preset] = &[
             ("btprop.last", "free0"),
             ("btprop.first", "free"),
             ("btprop.state_optim", "adagrad"),
+            ("btprop.state_lr", "0.01"),
             ("btprop.state_scale", "mean"),
             ("btprop.dual_order", "before_theta"),
             ("btprop.dual_rule", "mean"),

@@ -153,7 +153,7 @@ pub static TABLE: &[Setting] = &[
         Form { grammar: "none|tanh|box|binary|sparse:K", check: |s| form::constraint(s).map(drop) }, Is("none")),
     plain("btprop.loss", "Which state the loss looks at; free needs btprop.block=1",
         Choice(&["predicted", "free"]), Is("predicted")),
-    plain("btprop.ignore", "A vocabulary item without weight in the loss; first: item 0",
+    plain("btprop.ignore", "A token without weight in the loss; first: the one that the training text begins with",
         Form { grammar: "none|first|N", check: |s| form::ignore(s).map(drop) }, Is("none")),
     plain("btprop.init", "Where a window's states come from; N sweeps",
         Form { grammar: "zero|parallel:N|stored:N|sequential", check: |s| form::init(s).map(drop) }, Is("sequential")),

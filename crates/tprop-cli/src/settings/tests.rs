@@ -1,7 +1,7 @@
 use super::typed::read_text;
 use super::*;
 use std::path::Path;
-use tprop::method::{Init, MethodConfig, Starts};
+use tprop::method::{Ignore, Init, MethodConfig, Starts};
 
 fn arguments(list: &[&str]) -> Result<Settings, SettingError> {
     let arguments = list.iter().map(|a| Typed::argument(a).expect("key=value")).collect();
@@ -72,7 +72,7 @@ fn rates_follow_the_optimiser() {
 #[test]
 fn parity_switches_on_every_deviation() {
     let MethodConfig::Btprop(b) = arguments(&["preset=parity"]).unwrap().method() else { panic!() };
-    assert_eq!((b.init, b.ignore, b.streams, b.blocks), (Init::Parallel { sweeps: 1 }, Some(0), 1, 32));
+    assert_eq!((b.init, b.ignore, b.streams, b.blocks), (Init::Parallel { sweeps: 1 }, Ignore::First, 1, 32));
     assert_eq!(b.solver.duals().unwrap().start_epoch, 3);
 }
 

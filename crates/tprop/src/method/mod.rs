@@ -108,10 +108,21 @@ pub struct BtpropConfig {
     pub theta_steps: usize,
     /// How θ is updated.
     pub theta_solver: ThetaSolver,
-    /// A vocabulary item without weight in the loss (the release's first one).
-    pub ignore: Option<u32>,
+    /// A vocabulary item without weight in the loss.
+    pub ignore: Ignore,
     /// Exchanges by which boundary states of other ranks may lag.
     pub staleness: usize,
+}
+
+/// A vocabulary item without weight in the loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignore {
+    /// None: every token counts.
+    None,
+    /// The one that the training text begins with, as in the release.
+    First,
+    /// This one.
+    Token(u32),
 }
 
 /// Order of updates.

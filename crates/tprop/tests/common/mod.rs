@@ -59,7 +59,7 @@ pub fn plain(streams: usize, blocks: usize, block: usize) -> BtpropConfig {
         starts: Starts::Moving,
         theta_steps: 1,
         theta_solver: ThetaSolver::Gradient,
-        ignore: None,
+        ignore: Ignore::None,
         staleness: 0,
     }
 }

@@ -21,8 +21,8 @@ use super::least_squares::{self, Fit, StateProblem};
 use super::pieces::Pieces;
 use super::states::States;
 use super::{
-    Advance, Batch, BtpropConfig, Coupling, First, Init, LambdaSchedule, Last, Learner, LossOn, Method, Solver, Starts,
-    StateScale, ThetaSolver, Update,
+    Advance, Batch, BtpropConfig, Coupling, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Method, Solver,
+    Starts, StateScale, ThetaSolver, Update,
 };
 use crate::clock::{Clock, Part};
 use crate::comm::{Post, share, sum_gradient};
@@ -37,6 +37,8 @@ use crate::window::Layout;
 #[derive(Debug)]
 pub struct Btprop<T> {
     config: BtpropConfig,
+    /// The token without weight in the loss.
+    ignore: Option<u32>,
     /// M·S of the window, over all ranks.
     blocks: usize,
     /// Rows of this rank.
@@ -119,6 +121,11 @@ impl<T: Real> Btprop<T> {
         let ranks = (mine.start == 0, mine.end == blocks);
         let piece_rows = if pieces.count() > 1 { 0 } else { rows };
         Ok(Self {
+            ignore: match config.ignore {
+                Ignore::None => None,
+                Ignore::First => learner.tokens.first().copied(),
+                Ignore::Token(token) => Some(token),
+            },
             lane: (config.init == Init::Sequential).then(|| model.tape(Layout::new(s, b))),
             states: States::new(&config, model, rows, s, ranks),
             coupler: Coupler::new(config.penalty),

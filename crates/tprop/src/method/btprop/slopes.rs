@@ -64,11 +64,11 @@ impl<T: Real> Btprop<T> {
                 self.grads.clear();
             }
             let grads = now.then_some(&mut self.grads);
-            nats = Some(model.loss(params, tape, per_token, self.config.ignore, grads));
+            nats = Some(model.loss(params, tape, per_token, self.ignore, grads));
             self.known.loss = self.total.is_none();
             self.known.output_gradient = now && self.total.is_none();
         } else if self.config.loss == LossOn::Predicted && want.theta && !self.known.output_gradient {
-            nats = Some(model.loss(params, tape, per_token, self.config.ignore, Some(&mut self.grads)));
+            nats = Some(model.loss(params, tape, per_token, self.ignore, Some(&mut self.grads)));
         }
         // The pull of the coupling; rows that are tied to nothing feel none.
         self.d_end.resize(at.len(), T::ZERO);
@@ -130,7 +130,7 @@ impl<T: Real> Btprop<T> {
         let (softmax, nats, targets, clock) = tape.output_parts();
         let dh = MatMut::new(slopes, rows.len(), h);
         let states = Mat::new(seen, rows.len(), h);
-        l.model.loss_at(&l.params, softmax, nats, dh, states, targets, scale, self.config.ignore, grads, clock);
+        l.model.loss_at(&l.params, softmax, nats, dh, states, targets, scale, self.ignore, grads, clock);
         let total = tape.total_nats();
         layout.each(|place, row, _| {
             let to = (rows.start + row) * width;
