@@ -134,6 +134,34 @@ fn enough_sweeps_are_exact() {
     });
 }
 
+/// In batch mode held starts lie on the trajectory of the present θ, pass after pass.
+#[test]
+fn held_starts_follow_theta() {
+    each_model(|name, model| {
+        let tokens = tokens(61);
+        let states = StateConfig { steps: 1, ..plain(2, 5, 6).states };
+        let config = BtpropConfig { states, batch: Batch::Full, starts: Starts::Held, ..plain(2, 5, 6) };
+        let config = MethodConfig::Btprop(config);
+        let starts = |params: Params<f64>, epochs: usize| {
+            let mut l = learner(&model, params, &tokens, &Solo);
+            l.optimiser.rate = 0.05;
+            let mut method = config.build(&l).unwrap();
+            let mut before = l.params.clone();
+            for epoch in 1..=epochs {
+                before = l.params.clone();
+                method.begin_epoch(&l, epoch);
+                update(&mut *method, &mut l);
+            }
+            let mut peek = Peek::default();
+            method.walk(&mut peek);
+            (before, peek.got["btprop.starts"].clone())
+        };
+        let (theta, second) = starts(model.initial(1), 2);
+        let (_, fresh) = starts(theta, 1);
+        assert_eq!(second, fresh, "{name}");
+    });
+}
+
 /// A few updates of several epochs; returns θ.
 fn trained(config: &MethodConfig, comm: &dyn Comm) -> Vec<f64> {
     let model = model(tprop::cell::CellKind::Lstm, 2);

@@ -246,7 +246,7 @@ fn check(name: &str, model: &Model<f64>, config: &BtpropConfig) {
 /// Penalties, constraints and boundaries; each cell meets all of them.
 fn variants() -> Vec<(&'static str, BtpropConfig)> {
     let (forward, reverse) = (Direction::Forward, Direction::Reverse);
-    let held = |c: BtpropConfig| BtpropConfig { starts: Starts::Held, ..c };
+    let held = |c: BtpropConfig| BtpropConfig { starts: Starts::Held, init: Init::Stored { sweeps: 0 }, ..c };
     let free = BtpropConfig { loss: LossOn::Free, ..config(1) };
     let tanh = BtpropConfig { constraint: Constraint::Tanh, ..config(2) };
     vec![

@@ -7,18 +7,24 @@ impl<T: Real> Btprop<T> {
     pub(super) fn init_states(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Step {
         let (full, width) = (self.config.batch == Batch::Full, self.states.width());
         let slots = self.config.streams * width;
-        // Held starts lie on the trajectory of the present θ, so they are found anew for every pass.
-        let persists = full && self.epoch > 1 && self.config.starts == Starts::Moving;
+        // In batch mode states persist from pass to pass. Held starts, though, lie on the trajectory of the present θ, so
+        // they are found anew for every pass, unless they are to be taken as they are.
+        let later = full && self.epoch > 1;
+        let as_they_are = self.config.init == Init::Stored { sweeps: 0 };
+        let persists = later && (self.config.starts == Starts::Moving || as_they_are);
         self.once(|me| {
             let keep_duals = full || me.stored_duals.is_some();
-            if !persists {
+            if !later {
                 me.states.begin_window(keep_duals);
+            }
+            if !persists {
                 let own = me.states.own();
                 match &me.stored {
                     Some(stored) => {
                         let from = me.at as usize * own.len();
                         me.states.starts[own.clone()].copy_from_slice(&stored[from..from + own.len()]);
                     }
+                    None if later && matches!(me.config.init, Init::Stored { .. }) => {}
                     None => me.states.starts.fill(l.model.rest()),
                 }
                 if let (Some(duals), Some(stored)) = (&mut me.states.duals, &me.stored_duals) {
