@@ -22,5 +22,5 @@ for name, tensor in weights.items():
     assert (best[name] == tensor).all(), f"{name} differs from the checkpoint"
 with open(run / "record.jsonl", encoding="utf-8") as record:
     events = [json.loads(line)["event"] for line in record]
-assert events[0] == "start" and events[-1] == "end" and "eval" in events, events
+assert events[0] == "start" and "eval" in events and "end" in events, events
 print(f"{len(weights)} tensors, {vocab} words, {len(events)} events: all read back")
