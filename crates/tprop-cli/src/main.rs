@@ -1,41 +1,5 @@
-//! The program: commands, settings, progress. All mathematics is in the library.
+//! The program `tprop`: see the library beside it.
 
-mod args;
-mod commands;
-mod console;
-mod failure;
-mod fetch;
-mod lines;
-mod progress;
-mod run;
-mod settings;
-mod signals;
-
-use std::process::ExitCode;
-
-use clap::Parser;
-
-fn main() -> ExitCode {
-    std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map_or(String::new(), |at| format!(" at {}:{}", at.file(), at.line()));
-        let what = panic.payload();
-        let what = what.downcast_ref::<&str>().copied().or(what.downcast_ref::<String>().map(String::as_str));
-        let what = what.unwrap_or("no message");
-        let version = env!("CARGO_PKG_VERSION");
-        console::note(format!(
-            "tprop {version} made a mistake{place} ({what}); please report it with the command that you typed"
-        ));
-        // A worker's panic must not leave the others waiting.
-        std::process::exit(failure::Code::Failed as i32);
-    }));
-    let line = args::Line::parse();
-    match commands::run(line.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            if !failure.message.is_empty() {
-                console::note(format!("tprop: {}", failure.message));
-            }
-            ExitCode::from(failure.code as u8)
-        }
-    }
+fn main() -> std::process::ExitCode {
+    tprop_cli::program()
 }
