@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use tprop::comm::{Comm, Solo};
+use tprop::comm::Comm;
 use tprop::corpus::{Corpus, Split};
 use tprop::kernel;
 use tprop::method::Advance;
@@ -14,8 +14,9 @@ use tprop::train::{Data, TrainError, Trainer};
 use super::prepare;
 use super::watch::Watcher;
 use crate::args::{self, Telling};
+use crate::cluster::{Cluster, Job};
 use crate::console::{self, duration, grouped, short};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Code, Failure, Outcome};
 use crate::progress::{Progress, ending};
 use crate::run::{Loaded, Run};
 use crate::settings::{Settings, table};
@@ -41,10 +42,16 @@ pub fn train(args: &args::Train) -> Outcome {
     if args.print_settings {
         return console::data(&settings.to_toml());
     }
+    let cluster = Cluster::join()?;
+    if cluster.serves() {
+        return cluster.serve(Some(&settings));
+    }
+    settings.replace_word("cluster.shares", cluster.shares(settings.shares()).to_string());
+    let comm = cluster.in_shares(&settings)?;
     if let Some(dir) = &args.run {
         Run::check_free(dir)?;
     }
-    prepare::machine(settings.threads(), settings.simd())?;
+    prepare::machine(cluster.threads(settings.threads()), settings.simd())?;
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
     let need = prepare::memory(&settings, &model, corpus.train.len() + corpus.valid.len() + corpus.test.len());
@@ -52,12 +59,13 @@ pub fn train(args: &args::Train) -> Outcome {
         prepare::check_memory(need)?;
     }
     prepare::check_lengths(&settings, &corpus)?;
-    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &Solo)?;
+    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
     if let Some(dir) = &args.from {
         begin_with(&mut trainer, &model, &corpus, dir)?;
     }
     let summary = prepare::summary(&settings, &corpus, &model, trainer.updates_per_epoch(), need);
     if args.dry_run {
+        cluster.refuse_several("train --dry-run")?;
         return dry_run(&mut trainer, &settings, &summary, need, args.telling.json);
     }
     make_absolute(&mut settings);
@@ -69,17 +77,23 @@ pub fn train(args: &args::Train) -> Outcome {
     }
     let record = run.path("record.jsonl");
     let recorder = Recorder::create(&record).map_err(|e| Failure::disk(&record, &e))?;
-    let first = start(&model, &corpus, trainer.updates_per_epoch());
+    let first = start(&model, &corpus, trainer.updates_per_epoch(), comm.size());
     let watcher = watcher(&run, recorder, &settings, &corpus, args.telling, trainer.updates_per_epoch());
-    go(trainer, watcher, &run, &corpus, args.telling, Some(first))
+    cluster.announce(&Job::new(&settings, &corpus, &run, true)?, &mut trainer, None)?;
+    go(trainer, watcher, &run, &corpus, args.telling, Some(first), &cluster)
 }
 
 /// Goes on with a run from its newest usable checkpoint.
 pub fn resume(args: &args::Resume) -> Outcome {
+    let cluster = Cluster::join()?;
+    if cluster.serves() {
+        return cluster.serve(None);
+    }
     let run = Run::open(&args.run)?;
     let _lock = run.lock()?;
     let settings = run.settings()?;
-    prepare::machine(args.threads.map(usize::from).or(settings.threads()), settings.simd())?;
+    let comm = cluster.in_shares(&settings)?;
+    prepare::machine(cluster.threads(args.threads.map(usize::from).or(settings.threads())), settings.simd())?;
     let store = run.store();
     store.sweep()?;
     let (file, snapshot, bad) = store.newest()?;
@@ -101,7 +115,7 @@ pub fn resume(args: &args::Resume) -> Outcome {
         return Err(Failure::input(message));
     }
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &Solo)?;
+    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
     let best = store.read(tprop::checkpoint::BEST).ok();
     trainer.restore(&snapshot, best.as_ref())?;
     if trainer.finished() {
@@ -118,7 +132,8 @@ pub fn resume(args: &args::Resume) -> Outcome {
     watcher.tell(&Event::Checkpoint(Saved { step, file: file.clone(), bytes: size }))?;
     watcher.tell(&Event::Resume(Resumed { step, file: file.clone(), threads: rayon::current_num_threads() }))?;
     watcher.progress().line(&format!("going on from update {} ({file})", grouped(step)));
-    go(trainer, watcher, &run, &corpus, args.telling, None)
+    cluster.announce(&Job::new(&settings, &corpus, &run, false)?, &mut trainer, Some((&snapshot, best.as_ref())))?;
+    go(trainer, watcher, &run, &corpus, args.telling, None, &cluster)
 }
 
 fn data(corpus: &Corpus) -> Data<'_> {
@@ -139,14 +154,14 @@ fn watcher(
     Watcher::new(run, recorder, settings, &corpus.fingerprint, progress, telling.json)
 }
 
-fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize) -> Start {
+fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, ranks: usize) -> Start {
     Start {
         format: record::FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
         simd: kernel::path().name().into(),
         real: "f32".into(),
         threads: rayon::current_num_threads(),
-        ranks: Solo.size(),
+        ranks,
         parameters: model.plan().len() as u64,
         train_tokens: corpus.train.len() as u64,
         updates_per_epoch: updates_per_epoch as u64,
@@ -163,25 +178,30 @@ fn go(
     corpus: &Corpus,
     telling: Telling,
     start: Option<Start>,
+    cluster: &Cluster,
 ) -> Outcome {
     if let Some(start) = start {
         watcher.tell(&Event::Start(start))?;
     }
     let mut rollbacks = 0;
     let end = loop {
-        let end = trainer.run(&mut watcher);
+        let end = trainer.run(&mut cluster.watching(&mut watcher));
         watcher.progress().wipe();
         match end {
             Err(error @ TrainError::Diverged { .. }) if watcher.rolls_back() && rollbacks < ROLLBACKS => {
                 rollbacks += 1;
                 watcher.progress().line(&format!("{error}; going back to the last checkpoint"));
                 let best = run.store().read(tprop::checkpoint::BEST).ok();
-                trainer.restore(&watcher.roll_back(ROLLBACK)?, best.as_ref())?;
+                let snapshot = watcher.roll_back(ROLLBACK)?;
+                cluster.hand_out(Some((&snapshot, best.as_ref())));
+                trainer.restore(&snapshot, best.as_ref())?;
             }
-            end => break end?,
+            end => break cluster.ended(end)?,
         }
     };
-    if let Some(code) = watcher.stopped.filter(|_| end.reason == "stopped") {
+    if end.reason == "stopped" {
+        // If it was not this process, it was a signal to another rank.
+        let code = watcher.stopped.unwrap_or(Code::Terminated);
         let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());
         return Err(Failure::new(code, message));
     }
