@@ -14,4 +14,4 @@ mod letters;
 mod office;
 
 #[cfg(feature = "mpi")]
-pub use office::{Lost, Office};
+pub use office::{ENDING, Lost, Office};

@@ -20,8 +20,13 @@ const PULSE: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(2);
 /// The same when letters are on their way but nobody waits for them.
 const SHORT_REST: Duration = Duration::from_micros(200);
+/// Until a number has gone round.
+const SPREADING: Duration = Duration::from_millis(300);
 /// A watcher that was away for so long was itself stopped, and must not blame others.
 const AWAY: Duration = Duration::from_secs(5);
+
+/// In the number that goes round: someone has said why the job ends, so nobody else need wonder.
+pub const ENDING: u64 = 1 << 63;
 
 /// A neighbour that has gone silent.
 #[derive(Clone, Copy, Debug)]
@@ -130,8 +135,10 @@ impl Office {
         }
     }
 
-    /// Ends all ranks at once with an exit code.
+    /// Ends all ranks at once with an exit code; the caller has said why.
     pub fn abort(&self, code: u8) -> ! {
+        self.desk.noted.fetch_or(ENDING, Ordering::Relaxed);
+        std::thread::sleep(SPREADING);
         self.desk.abort.store(i32::from(code), Ordering::Relaxed);
         self.desk.called.notify_all();
         // The office may be stuck; a process that ends with an error makes the launcher end the others as well.
@@ -177,7 +184,7 @@ fn run(world: &SimpleCommunicator, desk: &Desk) {
     let (rank, size) = (world.rank() as usize, world.size() as usize);
     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
     let (mut outgoing, mut incoming) = (Outgoing::default(), Incoming::default());
-    let mut pulse = Instant::now();
+    let (mut pulse, mut told) = (Instant::now(), 0);
     let mut leaving = None;
     loop {
         let (posted, closing, waiting) = {
@@ -188,9 +195,10 @@ fn run(world: &SimpleCommunicator, desk: &Desk) {
         for (to, topic, letter) in posted {
             outgoing.send(world, to, topic, letter);
         }
-        if size > 1 && pulse <= Instant::now() {
-            outgoing.part(world, next, ALIVE, desk.noted.load(Ordering::Relaxed).to_le_bytes().to_vec());
-            pulse = Instant::now() + PULSE;
+        let noted = desk.noted.load(Ordering::Relaxed);
+        if size > 1 && (pulse <= Instant::now() || noted != told) {
+            outgoing.part(world, next, ALIVE, noted.to_le_bytes().to_vec());
+            (pulse, told) = (Instant::now() + PULSE, noted);
         }
         busy |= incoming.accept(world);
         while let Some((from, tag, bytes)) = incoming.next() {
@@ -275,6 +283,8 @@ fn watch(desk: &Desk, before: usize, patience: Duration, lost: &dyn Fn(Lost)) {
         let silent = desk.born.elapsed().saturating_sub(heard);
         if silent > patience && !desk.closed.load(Ordering::Relaxed) {
             lost(Lost { rank: before, silent });
+            desk.noted.fetch_or(ENDING, Ordering::Relaxed);
+            std::thread::sleep(SPREADING);
             // MPI itself may be stuck in the neighbour's arms. A launcher ends the job when a process fails.
             std::process::exit(1);
         }

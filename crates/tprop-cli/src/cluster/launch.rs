@@ -18,9 +18,17 @@ pub enum Member {
 /// The update of the last checkpoint, and one; 0 if there is none. Ranks tell it to each other.
 static NOTED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 
-/// The update of the last checkpoint, and one.
-pub fn noted() -> &'static Arc<AtomicU64> {
-    &NOTED
+/// Whether some rank has said why the job ends.
+pub fn ending() -> bool {
+    #[cfg(feature = "mpi")]
+    return NOTED.load(Ordering::Relaxed) & tprop_mpi::ENDING != 0;
+    #[cfg(not(feature = "mpi"))]
+    false
+}
+
+/// The update of the last checkpoint, as far as this rank has heard.
+pub fn last_step() -> Option<u64> {
+    (NOTED.load(Ordering::Relaxed) & (u64::MAX >> 1)).checked_sub(1)
 }
 
 /// There is a checkpoint.
@@ -95,7 +103,7 @@ pub fn join() -> Outcome<(Member, bool)> {
             super::last_words()
         ));
     };
-    let office = tprop_mpi::Office::open(Duration::from_secs(patience), noted().clone(), lost);
+    let office = tprop_mpi::Office::open(Duration::from_secs(patience), NOTED.clone(), lost);
     let office = office.map_err(|e| refuse(rank, e))?;
     let seen = tprop::comm::Comm::size(&office);
     if seen != size {

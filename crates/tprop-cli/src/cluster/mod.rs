@@ -42,7 +42,7 @@ impl Cluster {
         let (member, launched) = launch::join()?;
         let cluster = Self { member, launched, announced: AtomicBool::new(false) };
         if cluster.comm().size() > 1 {
-            peers::watch(cluster.comm(), launch::noted());
+            peers::watch(cluster.comm());
         }
         Ok(cluster)
     }
@@ -198,11 +198,10 @@ impl Drop for Cluster {
 /// Where the run can be taken up again.
 fn last_words() -> String {
     let Some(run) = RUN.get() else { return "The job ends; nothing has been trained yet".to_owned() };
-    match launch::noted().load(Ordering::Relaxed) {
-        0 => format!("The job ends; {run} has no checkpoint yet"),
-        step => format!(
-            "The job ends; the last checkpoint of {run} is that of update {}, and `tprop resume {run}` under the same launcher goes on",
-            step - 1
+    match launch::last_step() {
+        None => format!("The job ends; {run} has no checkpoint yet"),
+        Some(step) => format!(
+            "The job ends; the last checkpoint of {run} is that of update {step}, and `tprop resume {run}` under the same launcher goes on"
         ),
     }
 }

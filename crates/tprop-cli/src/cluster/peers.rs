@@ -1,9 +1,6 @@
 //! Last words. When a rank dies, a launcher notices first and ends the others with SIGTERM; there is about a second to say
 //! which one it was and where the run can be taken up again.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-
 use tprop::comm::{Comm, gather};
 
 /// Where a process can be looked up: its process-number space and its number.
@@ -22,7 +19,7 @@ fn gone(process: &str) -> bool {
 }
 
 /// Gets to know the other ranks of this machine, and looks after them when this rank is told to end.
-pub fn watch(comm: &dyn Comm, _noted: &Arc<AtomicU64>) {
+pub fn watch(comm: &dyn Comm) {
     let mine = identity();
     let all: Vec<String> =
         gather(comm, mine.clone().into_bytes()).iter().map(|b| String::from_utf8_lossy(b).into_owned()).collect();
@@ -48,7 +45,8 @@ fn look_after(near: &[(usize, String)], rank: usize) {
     for _ in 0..40 {
         let dead: Vec<usize> = near.iter().filter(|(_, process)| gone(process)).map(|(rank, _)| *rank).collect();
         if let Some(&first) = dead.first() {
-            if near.iter().find(|(rank, _)| !dead.contains(rank)).is_some_and(|(alive, _)| *alive == rank) {
+            let silent = super::launch::ending();
+            if !silent && near.iter().find(|(rank, _)| !dead.contains(rank)).is_some_and(|(alive, _)| *alive == rank) {
                 crate::console::note(format!("tprop: rank {first} has died. {}", super::last_words()));
             }
             std::process::exit(1);
