@@ -92,7 +92,10 @@ pub fn join() -> Outcome<(Member, bool)> {
     let patience = match std::env::var("TPROP_PATIENCE") {
         Err(_) => 15,
         Ok(text) => text.parse().ok().filter(|s| (3..=86_400).contains(s)).ok_or_else(|| {
-            refuse(rank, format!("TPROP_PATIENCE={}: seconds from 3 to 86400 are wanted", tprop::vocab::printable(&text)))
+            refuse(
+                rank,
+                format!("TPROP_PATIENCE={}: seconds from 3 to 86400 are wanted", tprop::vocab::printable(&text)),
+            )
         })?,
     };
     let lost = |lost: tprop_mpi::Lost| {

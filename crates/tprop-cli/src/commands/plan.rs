@@ -37,11 +37,8 @@ pub fn plan(args: &args::Plan) -> Outcome {
     cluster.refuse_several("plan")?;
     let start = if start.is_empty() { crate::plan::text(tokens.min(100_000), vocab) } else { start };
     let work = Work::new(&config.method, &model, shares, tokens, &start).map_err(Failure::input)?;
-    let network = Network {
-        bandwidth: args.bandwidth * 1e9 / 8.0,
-        latency: args.latency * 1e-6,
-        overhead: args.overhead * 1e-6,
-    };
+    let network =
+        Network { bandwidth: args.bandwidth * 1e9 / 8.0, latency: args.latency * 1e-6, overhead: args.overhead * 1e-6 };
     let rates = match (args.rate, args.update) {
         (Some(rate), update) => Rates {
             seconds_per_token: 1.0 / rate,
@@ -70,7 +67,8 @@ fn table(work: &Work, rates: &Rates, rows: &[Row], best: Option<Row>) -> String 
         grouped((1.0 / (rates.seconds_per_token + rates.serial_seconds_per_token)) as u64),
         rates.seconds_per_update * 1e3,
     );
-    text += "ranks      s/pass   speed-up   compute    serial    update    reduce  boundary      sent a rank   letters\n";
+    text +=
+        "ranks      s/pass   speed-up   compute    serial    update    reduce  boundary      sent a rank   letters\n";
     for row in rows {
         let share = |part: f64| format!("{:.1} %", 100.0 * part / row.seconds);
         text += &format!(

@@ -116,7 +116,13 @@ fn byte_rate() -> f64 {
 }
 
 /// Times whole passes over a random text, on all ranks together.
-pub fn measure(config: &TrainConfig, model: &Model<f32>, comm: &dyn Comm, tokens: usize, passes: usize) -> Outcome<Measured> {
+pub fn measure(
+    config: &TrainConfig,
+    model: &Model<f32>,
+    comm: &dyn Comm,
+    tokens: usize,
+    passes: usize,
+) -> Outcome<Measured> {
     let text = text(tokens, model.config().vocab);
     let data = Data { train: &text, valid: &[], test: &[] };
     let counted = Counted::new(comm);

@@ -49,7 +49,13 @@ pub struct Dealt {
 
 impl Work {
     /// Of a method over a training split of `tokens` tokens. `text` stands for it: how many words a window touches.
-    pub fn new(method: &MethodConfig, model: &Model<f32>, shares: usize, tokens: usize, text: &[u32]) -> Result<Self, String> {
+    pub fn new(
+        method: &MethodConfig,
+        model: &Model<f32>,
+        shares: usize,
+        tokens: usize,
+        text: &[u32],
+    ) -> Result<Self, String> {
         let shape = model.config();
         let groups = model.groups().len();
         let embed = model.plan().entry(model.embed_id()).range().len();
@@ -66,11 +72,17 @@ impl Work {
             MethodConfig::Btprop(c) => btprop(c, tokens),
         };
         if windows == 0 {
-            return Err(format!("{tokens} tokens are less than one window; use more --tokens, or fewer streams or blocks"));
+            return Err(format!(
+                "{tokens} tokens are less than one window; use more --tokens, or fewer streams or blocks"
+            ));
         }
         let seen: HashSet<u32> = text.iter().copied().take(per_window).collect();
         // A longer window than the text that stands for it touches at most the whole vocabulary.
-        let touched = if per_window > text.len() { shape.vocab.min(seen.len() * per_window / text.len().max(1)) } else { seen.len() };
+        let touched = if per_window > text.len() {
+            shape.vocab.min(seen.len() * per_window / text.len().max(1))
+        } else {
+            seen.len()
+        };
         let (dense, sparse) = if shape.tied { (all, 0) } else { (all - embed, touched * (shape.embed + 1)) };
         Ok(Self {
             windows,
