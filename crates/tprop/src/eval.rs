@@ -65,6 +65,18 @@ impl<T: Real> Reader<T> {
 
     /// Cuts `tokens` into `streams` streams, begins each in the rest state and carries it to the end.
     pub fn read(&mut self, model: &Model<T>, params: &Params<T>, tokens: &[u32], streams: usize) -> Reading {
+        self.read_unless(model, params, tokens, streams, &mut || false).expect("nobody asked to stop")
+    }
+
+    /// The same, given up as soon as `stop` (asked between pieces of work) returns true.
+    pub fn read_unless(
+        &mut self,
+        model: &Model<T>,
+        params: &Params<T>,
+        tokens: &[u32],
+        streams: usize,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Option<Reading> {
         let cut = Streams::new(tokens, streams);
         let mut reading = Reading { by_position: vec![(0.0, 0); self.steps], ..Reading::default() };
         self.state.clear();
@@ -72,6 +84,9 @@ impl<T: Real> Reader<T> {
         self.ends.resize(self.state.len(), T::ZERO);
         let mut at = 0;
         while at < cut.length() {
+            if stop() {
+                return None;
+            }
             let steps = self.steps.min(cut.length() - at);
             let slot = if steps == self.steps { &mut self.whole } else { &mut self.rest };
             let layout = Layout::new(streams, steps);
@@ -88,6 +103,6 @@ impl<T: Real> Reader<T> {
             std::mem::swap(&mut self.state, &mut self.ends);
             at += steps;
         }
-        reading
+        Some(reading)
     }
 }

@@ -7,6 +7,8 @@ mod exchange;
 mod generate;
 mod prepare;
 mod reproduce;
+mod resume;
+mod resume_settings;
 mod score;
 mod train;
 mod watch;
@@ -22,7 +24,7 @@ use crate::settings;
 pub fn run(command: Command) -> Outcome {
     match command {
         Command::Train(args) => train::train(&args),
-        Command::Resume(args) => train::resume(&args),
+        Command::Resume(args) => resume::resume(&args),
         Command::Eval(args) => eval::eval(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Bench(args) => bench::bench(&args),
