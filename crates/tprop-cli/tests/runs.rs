@@ -249,7 +249,9 @@ fn a_stopped_run_goes_on_as_if_nothing_had_been() {
     // Settings and checkpoints are looked at again.
     let settings = std::fs::read_to_string(place.join("parts/settings.toml")).unwrap();
     place.write("parts/settings.toml", settings.replace("lr = 0.05", "lr = 0.06"));
-    place.run(&["resume", "parts"]).refused(2, "settings have changed since the run began (optim.lr from 0.05 to 0.06)");
+    place
+        .run(&["resume", "parts"])
+        .refused(2, "settings have changed since the run began (optim.lr from 0.05 to 0.06)");
     place.write("parts/settings.toml", settings);
     for entry in std::fs::read_dir(place.join("parts/checkpoints")).unwrap() {
         std::fs::write(entry.unwrap().path(), "damaged").unwrap();

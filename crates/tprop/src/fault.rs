@@ -58,6 +58,11 @@ mod armed {
         (fault.seen == fault.at).then(|| fault.action.clone())
     }
 
+    /// Whether a fault at a point of this beginning is still to come.
+    pub fn planned(begin: &str) -> bool {
+        plan().lock().is_ok_and(|plan| plan.iter().any(|fault| fault.point.starts_with(begin) && fault.seen < fault.at))
+    }
+
     /// Passes a point where writing may fail.
     pub fn at(point: &str) -> io::Result<()> {
         match strikes(point).as_deref() {
@@ -84,10 +89,16 @@ mod armed {
 }
 
 #[cfg(debug_assertions)]
-pub use armed::{at, number, poison};
+pub use armed::{at, number, planned, poison};
 
 #[cfg(not(debug_assertions))]
 mod disarmed {
+    /// Nothing happens in a release.
+    #[inline(always)]
+    pub fn planned(_begin: &str) -> bool {
+        false
+    }
+
     /// Nothing happens in a release.
     #[inline(always)]
     pub fn at(_point: &str) -> std::io::Result<()> {
@@ -108,4 +119,4 @@ mod disarmed {
 }
 
 #[cfg(not(debug_assertions))]
-pub use disarmed::{at, number, poison};
+pub use disarmed::{at, number, planned, poison};

@@ -294,10 +294,7 @@ impl Events {
     }
 
     fn bad(&self, what: &str) -> io::Error {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("{}: line {}: {what}", self.path.display(), self.number),
-        )
+        io::Error::new(io::ErrorKind::InvalidData, format!("{}: line {}: {what}", self.path.display(), self.number))
     }
 }
 

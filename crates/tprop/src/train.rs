@@ -345,6 +345,8 @@ impl<'a, T: Real> Trainer<'a, T> {
                 Advance::Paused => {}
                 Advance::Diverged { norm, nats_per_token } => {
                     let what = format!("the gradient is not finite ({nats_per_token} nats per token)");
+                    // This update was not made.
+                    self.progress.step += 1;
                     return Err(self.diverged(what, norm));
                 }
             }
@@ -406,7 +408,9 @@ impl<'a, T: Real> Trainer<'a, T> {
         let nats = fault::poison("nan.loss").unwrap_or(update.nats / update.tokens as f64);
         let guess = (self.learner.model.config().vocab as f64).ln();
         if !nats.is_finite() || nats >= guess + FAR {
-            return Err(self.diverged(format!("{nats:.1} nats per token, where guessing costs {guess:.1}"), update.norm));
+            return Err(
+                self.diverged(format!("{nats:.1} nats per token, where guessing costs {guess:.1}"), update.norm)
+            );
         }
         if let Some(bad) = fault::poison("nan.weights") {
             self.learner.params.all_mut()[0] = T::of(bad);

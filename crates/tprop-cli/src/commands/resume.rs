@@ -43,7 +43,8 @@ pub fn resume(args: &args::Resume) -> Outcome {
     trainer.restore(&snapshot, best.as_ref())?;
 
     let path = run.path("record.jsonl");
-    let unreadable = |e: std::io::Error| Failure::input(format!("{}: the record cannot be continued ({e})", path.display()));
+    let unreadable =
+        |e: std::io::Error| Failure::input(format!("{}: the record cannot be continued ({e})", path.display()));
     let (length, ended) = record::before_end(&path, record_length(&snapshot)).map_err(unreadable)?;
     if trainer.finished() && ended {
         console::note(format!("{} has come to its end already; `tprop eval {0}` reads it", run.name()));

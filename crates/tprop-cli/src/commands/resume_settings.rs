@@ -23,8 +23,7 @@ const FREE: [&str; 8] = [
 ];
 
 /// They shape the numbers, but the saved state fits any value of them.
-const ALLOWED: [&str; 6] =
-    ["optim.lr", "optim.clip", "optim.eps", "optim.anneal", "train.epochs", "train.patience"];
+const ALLOWED: [&str; 6] = ["optim.lr", "optim.clip", "optim.eps", "optim.anneal", "train.epochs", "train.patience"];
 
 /// The settings that were typed behind the run's name; names behind `--allow-change` are looked at too.
 pub fn typed(args: &args::Resume) -> Outcome<Vec<Typed>> {
@@ -34,7 +33,9 @@ pub fn typed(args: &args::Resume) -> Outcome<Vec<Typed>> {
             let near = nearest_name(name).map_or(String::new(), |near| format!("; did you mean {near}?"));
             format!("there is no setting {shown}{near}")
         } else if !ALLOWED.contains(&name.as_str()) && !FREE.contains(&name.as_str()) {
-            format!("{shown} cannot change in the middle of a run; begin a new one (`tprop train --from RUN` takes its weights)")
+            format!(
+                "{shown} cannot change in the middle of a run; begin a new one (`tprop train --from RUN` takes its weights)"
+            )
         } else {
             continue;
         };
@@ -80,7 +81,8 @@ pub fn changes(
         return Ok(changed);
     }
     let way = if way {
-        let flags: Vec<String> = refused.iter().filter_map(|r| r.split(' ').next()).map(|n| format!("--allow-change {n}")).collect();
+        let flags: Vec<String> =
+            refused.iter().filter_map(|r| r.split(' ').next()).map(|n| format!("--allow-change {n}")).collect();
         format!("put it back, or say {}", flags.join(" "))
     } else {
         "put it back, or train a new run with it".to_owned()
