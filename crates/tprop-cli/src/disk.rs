@@ -61,7 +61,8 @@ mod system {
     use std::path::Path;
 
     pub fn free(dir: &Path) -> Option<u64> {
-        let told = rustix::fs::statvfs(dir).ok()?;
+        // What has no blocks at all is no disk.
+        let told = rustix::fs::statvfs(dir).ok().filter(|told| told.f_blocks > 0)?;
         told.f_bavail.checked_mul(told.f_frsize)
     }
 

@@ -34,8 +34,15 @@ pub struct Run {
 }
 
 /// The files of a run that was never begun.
-const BEGINNING: [&str; 6] =
-    ["lock", "checkpoints", "tokenizer.json", "record.jsonl", "sessions.jsonl", "settings.toml.tmp"];
+const BEGINNING: [&str; 7] = [
+    "lock",
+    "checkpoints",
+    "tokenizer.json",
+    "tokenizer.json.tmp",
+    "record.jsonl",
+    "sessions.jsonl",
+    "settings.toml.tmp",
+];
 
 impl Run {
     /// Refuses a place where no new run can be made, before any work is done.

@@ -141,7 +141,10 @@ pub fn timeless_record(run: &Path) -> String {
 #[track_caller]
 pub fn same(whole: &Left, run: &Path, what: &str) {
     let parts = left(run);
-    assert_eq!(parts.record, whole.record, "{what}: another record");
+    for (i, (a, b)) in parts.record.lines().zip(whole.record.lines()).enumerate() {
+        assert_eq!(a, b, "{what}: line {} of the record", i + 1);
+    }
+    assert_eq!(parts.record.len(), whole.record.len(), "{what}: another length of the record");
     assert_eq!(parts.files, whole.files, "{what}: other files");
     assert_eq!(parts.newest.meta, whole.newest.meta, "{what}: other numbers");
     assert!(parts.newest == whole.newest, "{what}: other weights or optimiser state");

@@ -61,7 +61,7 @@ fn a_diverged_run_may_go_back_with_a_smaller_rate() {
     assert!(record.lines().skip(at + 1).all(|line| !line.contains("\"rate\":0.05,")), "{record}");
     all_finite(&place.join("whole"));
     // Killed a few lines behind the rollback: it goes on from there with the smaller rate and does not diverge again.
-    let lines = at as u64 + 30;
+    let lines = at as u64 + 80;
     assert_eq!(run("run", &format!("{fault},record.append:{lines}=kill")).0, Some(137));
     place.run(&["resume", "run", "--quiet"]).ok();
     same(&left(&place.join("whole")), &place.join("run"), "behind a rollback");
