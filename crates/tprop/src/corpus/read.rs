@@ -89,7 +89,7 @@ impl Pieces {
                 places.push(count);
             }
             count += 1;
-            tokens.push(token);
+            crate::vocab::push(tokens, token);
         })?;
         if !extent.has_text {
             return Err(CorpusError::Empty { path: path.to_owned(), bytes: extent.bytes });
