@@ -3,6 +3,7 @@
 use crate::model::{Model, Tape};
 use crate::params::Params;
 use crate::real::Real;
+use crate::tokens::Text;
 use crate::window::{Layout, Streams};
 
 /// What reading a text came to. Sums; means are made by the methods.
@@ -63,9 +64,15 @@ impl<T: Real> Reader<T> {
         Self { steps, whole: None, rest: None, state: Vec::new(), ends: Vec::new() }
     }
 
-    /// Cuts `tokens` into `streams` streams, begins each in the rest state and carries it to the end.
-    pub fn read(&mut self, model: &Model<T>, params: &Params<T>, tokens: &[u32], streams: usize) -> Reading {
-        let cut = Streams::new(tokens, streams);
+    /// Cuts `text` into `streams` streams, begins each in the rest state and carries it to the end.
+    pub fn read<'a>(
+        &mut self,
+        model: &Model<T>,
+        params: &Params<T>,
+        text: impl Into<Text<'a>>,
+        streams: usize,
+    ) -> Reading {
+        let cut = Streams::new(text, streams);
         let mut reading = Reading { by_position: vec![(0.0, 0); self.steps], ..Reading::default() };
         self.state.clear();
         self.state.resize(streams * model.state_width(), model.rest());

@@ -12,6 +12,7 @@ use crate::optim::{OptimConfig, Optimiser};
 use crate::params::{Params, Walk};
 use crate::real::Real;
 use crate::record::{CouplingMeans, End, Eval, Event, RateChange, Step};
+use crate::tokens::Text;
 
 /// Nats per token above those of guessing from which on a run counts as diverged.
 const FAR: f64 = 10.0;
@@ -20,11 +21,18 @@ const FAR: f64 = 10.0;
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
     /// Trained on.
-    pub train: &'a [u32],
+    pub train: Text<'a>,
     /// Evaluated after each epoch.
-    pub valid: &'a [u32],
+    pub valid: Text<'a>,
     /// Evaluated once at the end, with the best weights.
-    pub test: &'a [u32],
+    pub test: Text<'a>,
+}
+
+impl<'a> Data<'a> {
+    /// Three texts; the last two may be empty.
+    pub fn new(train: impl Into<Text<'a>>, valid: impl Into<Text<'a>>, test: impl Into<Text<'a>>) -> Self {
+        Self { train: train.into(), valid: valid.into(), test: test.into() }
+    }
 }
 
 /// How to train, whatever the method.
@@ -174,7 +182,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         comm: &'a dyn Comm,
     ) -> Result<Self, TrainError> {
         for (name, split) in [("training", data.train), ("validation", data.valid), ("test", data.test)] {
-            if split.iter().any(|&t| t as usize >= model.config().vocab) {
+            if split.iter().any(|t| t as usize >= model.config().vocab) {
                 return Err(TrainError::Data(format!("the {name} split has tokens outside the vocabulary")));
             }
         }
@@ -386,7 +394,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         let valid = self.reader.read(self.learner.model, &self.learner.params, self.data.valid, streams);
         // The training text read the same way: its beginning, as long as the validation split.
         let (text, limit) = (self.data.train, self.data.valid.len().max(10_000));
-        let text = &text[..text.len().min(limit)];
+        let text = text.part(0..text.len().min(limit));
         let train = self.reader.read(self.learner.model, &self.learner.params, text, streams.min(text.len() - 1));
         let train_ppl = train.perplexity();
         let window_ppl = (self.progress.nats / self.progress.epoch_tokens as f64).exp();

@@ -15,6 +15,7 @@
 //! Two differences remain: a piece that is unknown to a vocabulary without `<unk>` is left out here and is an error there;
 //! and that library has no decoder which undoes the white space of words, so decoding there gives `<eos>` as a word.
 
+use crate::tokens::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -196,8 +197,8 @@ impl Vocab {
 
     /// The text of some tokens. Words are joined by spaces, a line end is `"\n"`; bytes that are not UTF-8 become U+FFFD;
     /// tokens outside the vocabulary are left out. The text may hold any character: see [`printable`].
-    pub fn decode(&self, tokens: &[u32]) -> String {
-        let known = tokens.iter().copied().filter(|&token| (token as usize) < self.len());
+    pub fn decode<'a>(&self, text: impl Into<Text<'a>>) -> String {
+        let known = text.into().iter().filter(|&token| (token as usize) < self.len());
         match self.cutting.level {
             Level::Byte => {
                 let bytes: Vec<u8> = known.map(|token| token as u8).collect();

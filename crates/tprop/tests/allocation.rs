@@ -69,7 +69,7 @@ fn trainer<'a>(model: &'a Model<f32>, method: &MethodConfig, rule: &str, text: &
         seed: 1,
         eval_streams: 1,
     };
-    Trainer::new(model, Data { train: text, valid: &[], test: &[] }, config, &Solo).unwrap()
+    Trainer::new(model, Data::new(text, &[], &[]), config, &Solo).unwrap()
 }
 
 /// Updates, across epochs.

@@ -47,7 +47,7 @@ pub fn train(args: &args::Train) -> Outcome {
     prepare::machine(settings.threads(), settings.simd())?;
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    let need = prepare::memory(&settings, &model, corpus.train.len() + corpus.valid.len() + corpus.test.len());
+    let need = prepare::memory(&settings, &model, corpus.bytes());
     if !args.dry_run {
         prepare::check_memory(need)?;
     }
@@ -122,7 +122,7 @@ pub fn resume(args: &args::Resume) -> Outcome {
 }
 
 fn data(corpus: &Corpus) -> Data<'_> {
-    Data { train: &corpus.train, valid: &corpus.valid, test: &corpus.test }
+    Data::new(&corpus.train, &corpus.valid, &corpus.test)
 }
 
 fn watcher(
