@@ -15,7 +15,6 @@ mod find;
 mod inspect;
 mod read;
 pub mod synth;
-mod words;
 
 pub use crate::vocab::Level;
 pub use error::CorpusError;
