@@ -9,6 +9,7 @@ mod failure;
 mod fetch;
 mod lines;
 mod progress;
+mod report;
 mod run;
 mod settings;
 mod signals;
