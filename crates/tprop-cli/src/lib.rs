@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod settings;
 mod signals;
+mod tensorboard;
 
 use std::process::ExitCode;
 

@@ -8,6 +8,7 @@ mod generate;
 mod prepare;
 mod report;
 mod reproduce;
+mod sample;
 mod score;
 mod train;
 mod watch;

@@ -12,7 +12,7 @@ use crate::console::{grouped, short};
 /// Curves of more groups than this would hide each other; the best are shown.
 const MOST: usize = 24;
 /// Points of a curve over tokens.
-const POINTS: usize = 120;
+const POINTS: usize = 80;
 
 /// A figure over epochs.
 struct Over {

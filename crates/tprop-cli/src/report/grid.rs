@@ -163,7 +163,16 @@ fn heat_maps(runs: &[RunData], groups: &[Group], axes: &[Varying]) -> Vec<Figure
     }
     // A grid in which most places are empty is better seen otherwise.
     panels.retain(|(_, groups)| {
-        groups.len() >= 4 && groups.len() * 2 >= x.values.len().min(12) * y.values.len().min(12) / 2
+        let here = |axis: &Varying| {
+            let mut values: Vec<_> = groups.iter().filter_map(|g| value(&runs[g.members[0]], &axis.name)).collect();
+            values.sort_unstable();
+            values.dedup();
+            values.len()
+        };
+        let mut places: Vec<_> = groups.iter().map(|g| [x, y].map(|a| value(&runs[g.members[0]], &a.name))).collect();
+        places.sort_unstable();
+        places.dedup();
+        here(x) > 1 && here(y) > 1 && places.len() * 3 >= here(x) * here(y) * 2
     });
     panels.truncate(MAPS);
     let several = panels.len() > 1;

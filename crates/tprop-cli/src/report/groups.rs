@@ -226,7 +226,7 @@ pub fn summary(run: &RunData) -> String {
             let (b, m, s) = (or("btprop.block"), or("btprop.blocks"), or("train.streams"));
             let (solver, lambda) = (or("btprop.solver"), or("btprop.lambda"));
             let plural = if steps.starts_with("1 ") { "step" } else { "steps" };
-            format!("target prop. ({solver}), B = {b}, M = {m}, S = {s}, λ = {lambda}, {steps} {plural}{batch}")
+            format!("BTPROP {solver}, B = {b}, M = {m}, S = {s}, λ = {lambda}, {steps} {plural}{batch}")
         }
         Some(other) => printable(other),
         None => String::new(),

@@ -67,21 +67,21 @@ pub fn best_possible(run: &RunData, split: &str) -> Option<f64> {
 fn results(runs: &[RunData], groups: &[Group]) -> Section {
     let columns = vec![
         Column::words("run", "run"),
-        Column::words("model", "model"),
-        Column::words("method", "method"),
-        Column::numbers("best valid. ppl", "best_valid_ppl"),
+        Column::numbers("valid. ppl", "best_valid_ppl"),
         Column::numbers("in epoch", "best_epoch"),
-        Column::numbers("last valid. ppl", "last_valid_ppl"),
+        Column::numbers("at the end", "last_valid_ppl"),
         Column::numbers("test ppl", "test_ppl"),
-        Column::numbers("training ppl", "train_ppl"),
+        Column::numbers("train. ppl", "train_ppl"),
         Column::numbers("best possible", "best_possible_valid_ppl"),
         Column::numbers("above it", "above_best_possible"),
         Column::numbers("residual", "residual_relative"),
         Column::numbers("tokens/s", "tokens_per_s"),
         Column::numbers("time", "seconds"),
         Column::numbers("epochs", "epochs"),
-        Column::numbers("weights", "parameters"),
         Column::words("ended", "ended"),
+        Column::words("method", "method"),
+        Column::words("model", "model"),
+        Column::numbers("weights", "parameters"),
     ];
     let whole = |x: f64| grouped(x as u64);
     let rows = runs.iter().map(|run| {
@@ -91,8 +91,6 @@ fn results(runs: &[RunData], groups: &[Group]) -> Section {
         let above = possible.zip(run.best_ppl()).map(|(p, x)| x / p - 1.0);
         vec![
             Cell::word(&run.name),
-            Cell::word(shape(run)),
-            Cell::word(summary(run)),
             Cell::number(run.best_ppl(), ppl),
             Cell::number(of(best, "epoch"), whole),
             Cell::number(of(last, "valid_ppl"), ppl),
@@ -104,8 +102,10 @@ fn results(runs: &[RunData], groups: &[Group]) -> Section {
             Cell::number(speed(run), whole),
             Cell::number(of(run.end.as_ref().or(last), "seconds"), duration),
             Cell::number(of(last, "epoch"), whole),
-            Cell::number(of(run.start.as_ref(), "parameters"), whole),
             Cell::word(ending(run)),
+            Cell::word(summary(run)),
+            Cell::word(shape(run)),
+            Cell::number(of(run.start.as_ref(), "parameters"), whole),
         ]
     });
     let mut table = Table {
@@ -120,7 +120,7 @@ fn results(runs: &[RunData], groups: &[Group]) -> Section {
     let best: Vec<_> = runs.iter().map(RunData::best_ppl).collect();
     // Lower is better only on one and the same text.
     if same_text(runs) {
-        table.mark_best(3, &best);
+        table.mark_best(1, &best);
     }
     let mut blocks = Vec::new();
     if groups.iter().any(|g| g.members.len() > 1) {
@@ -154,7 +154,7 @@ fn by_group(runs: &[RunData], groups: &[Group]) -> Table {
         let first = &runs[group.members[0]];
         let valid = spread(group, &RunData::best_ppl);
         best.push(valid.map(|s| s.mean));
-        let mut row = vec![Cell::word(&group.name), Cell::word(shape(first)), Cell::word(summary(first))];
+        let mut row = vec![Cell::word(&group.name)];
         row.push(Cell::number(Some(group.members.len() as f64), |n| format!("{n}")));
         row.extend(pair(valid, &ppl));
         row.extend(pair(spread(group, &|r| r.end.as_ref().and_then(|e| e.number("test_ppl"))), &ppl));
@@ -162,6 +162,7 @@ fn by_group(runs: &[RunData], groups: &[Group]) -> Table {
         row.push(Cell::number(best_possible(first, "valid"), ppl));
         row.push(Cell::number(spread(group, &last("residual_relative")).map(|s| s.mean), percent));
         row.push(Cell::number(spread(group, &speed).map(|s| s.mean), |x| grouped(x as u64)));
+        row.extend([Cell::word(shape(first)), Cell::word(summary(first))]);
         row
     });
     let rows = rows.collect();
@@ -170,23 +171,23 @@ fn by_group(runs: &[RunData], groups: &[Group]) -> Table {
         caption: "Runs that differ only in train.seed, as mean ± sample deviation over seeds.".into(),
         columns: vec![
             Column::words("group", "group"),
-            Column::words("model", "model"),
-            Column::words("method", "method"),
             Column::numbers("seeds", "seeds"),
-            Column::numbers("best valid. ppl", "best_valid_ppl"),
+            Column::numbers("valid. ppl", "best_valid_ppl"),
             Column::numbers("", "best_valid_ppl_deviation"),
             Column::numbers("test ppl", "test_ppl"),
             Column::numbers("", "test_ppl_deviation"),
-            Column::numbers("training ppl", "train_ppl"),
+            Column::numbers("train. ppl", "train_ppl"),
             Column::numbers("", "train_ppl_deviation"),
             Column::numbers("best possible", "best_possible_valid_ppl"),
             Column::numbers("residual", "residual_relative"),
             Column::numbers("tokens/s", "tokens_per_s"),
+            Column::words("model", "model"),
+            Column::words("method", "method"),
         ],
         rows,
     };
     if same_text(runs) {
-        table.mark_best(4, &best);
+        table.mark_best(2, &best);
     }
     table.without_empty_columns()
 }

@@ -51,7 +51,9 @@ const MARKS: usize = 30;
 /// Beyond so many curves their names stand below instead of beside them.
 const BESIDE: usize = 14;
 /// Letters of a name beside its curve.
-const LETTERS: usize = 24;
+const LETTERS: usize = 18;
+/// A thin line leads from a curve to its name over at most this distance.
+const NEAR: f64 = 24.0;
 const LINE: f64 = 15.0;
 
 impl Lines {
@@ -60,8 +62,8 @@ impl Lines {
         let one = self.series.len() < 2;
         let beside = shape == Shape::Wide && self.series.len() <= BESIDE && !one;
         let longest = self.series.iter().map(|s| text_width(&super::cut(&s.name, LETTERS))).fold(0.0, f64::max);
-        let right = if beside { longest + 18.0 } else { 12.0 };
-        let columns = if shape == Shape::Wide { 3 } else { 1 };
+        let right = if beside { longest + 28.0 } else { 12.0 };
+        let columns = if shape == Shape::Wide { 2 } else { 1 };
         let legend = if beside || one { 0 } else { self.series.len().div_ceil(columns) };
         let plot_height = if shape == Shape::Wide { 250.0 } else { 220.0 };
         let (left, top) = (52.0, 46.0);
@@ -145,9 +147,13 @@ impl Lines {
             let last = series.points.last().expect("it has an end");
             let class = style(series.style);
             canvas.raw(&format!(r#"<g class="series {class}" data-s="{number}">"#));
-            let end = (xs.at(last.x) + 5.0, ys.at(last.y));
-            canvas.path("lead", &[end, (x + 2.0, at), (x + 8.0, at)], "", "");
-            canvas.label("name", (x + 12.0, at + 4.0), Hang::Start, &series.name, LETTERS);
+            // A curve that ends far from its name has only its colour in common with it.
+            let end = (xs.at(last.x) + 4.0, ys.at(last.y));
+            if end.0 > x - NEAR {
+                canvas.path("lead", &[end, (x + 4.0, at)], "", "");
+            }
+            canvas.path("curve", &[(x + 4.0, at), (x + 18.0, at)], "", "");
+            canvas.label("name", (x + 22.0, at + 4.0), Hang::Start, &series.name, LETTERS);
             canvas.raw("</g>");
         }
     }

@@ -36,7 +36,7 @@ pub enum Shape {
 impl Shape {
     fn width(self) -> f64 {
         match self {
-            Shape::Wide => 720.0,
+            Shape::Wide => 560.0,
             Shape::Narrow => 360.0,
         }
     }
