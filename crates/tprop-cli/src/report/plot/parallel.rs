@@ -120,15 +120,6 @@ impl Places {
     fn written(&self) -> Vec<(f64, String)> {
         let every = self.all.len().div_ceil(WRITTEN);
         let few = self.all.iter().step_by(every.max(1));
-        few.map(|(v, y)| (*y, number(v).map_or_else(|| v.clone(), |x| tick_text(x, x.abs() * 1e-3).to_owned())))
-            .map(tidy)
-            .collect()
+        few.map(|(v, y)| (*y, number(v).map_or_else(|| v.clone(), |x| tick_text(x, x)))).collect()
     }
-}
-
-/// 0.100 reads better as 0.1.
-fn tidy((y, text): (f64, String)) -> (f64, String) {
-    let plain = text.contains('.') && text.parse::<f64>().is_ok();
-    let text = if plain { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text };
-    (y, text)
 }

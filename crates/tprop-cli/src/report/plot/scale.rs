@@ -70,7 +70,8 @@ impl Scale {
     pub fn ticks(&self, count: usize) -> Vec<(f64, String)> {
         let found = if self.log { self.log_ticks(count) } else { self.linear_ticks(count) };
         let step = found.windows(2).map(|w| w[1] - w[0]).fold(f64::INFINITY, f64::min);
-        found.iter().map(|&x| (x, tick_text(x, step))).collect()
+        // On a logarithmic axis each number has the digits that it needs itself.
+        found.iter().map(|&x| (x, tick_text(x, if self.log { x } else { step }))).collect()
     }
 
     fn linear_ticks(&self, count: usize) -> Vec<f64> {
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(texts(of(&[129.0, 168.0], 3.0), 5), ["130", "140", "150", "160"]);
         assert_eq!(texts(of(&[1.0, 2.0], 3.0).whole(), 5), ["1", "2"]);
         assert_eq!(texts(of(&[30.0, 1006.0], 3.0), 5), ["50", "100", "200", "500", "1,000"]);
-        assert_eq!(texts(of(&[1e-8, 1.0], 3.0), 5), ["1e-8", "1e-6", "0.0001", "0.01", "1.00"]);
+        assert_eq!(texts(of(&[1e-8, 1.0], 3.0), 5), ["1e-8", "1e-6", "0.0001", "0.01", "1"]);
         assert_eq!(texts(of(&[-2.0, 2.0], 3.0), 4), ["−2", "−1", "0", "1", "2"]);
         assert!(of(&[1.0, 4.0], 3.0).is_log() && !of(&[0.0, 4.0], 3.0).is_log() && !of(&[1.0, 2.9], 3.0).is_log());
         assert_eq!(texts(of(&[4.0, 13.0], 3.0), 5).len(), 5);
