@@ -6,7 +6,7 @@ use super::document::{Block, Cell, Column, Figure, Section, Table};
 use super::groups::{Group, Spread, mean_curve};
 use super::plot::{Lines, Plot, Point, Series};
 use super::read::{Row, RunData};
-use super::results::{best_possible, ppl, same_text};
+use super::results::reference;
 use crate::console::{grouped, short};
 
 /// Curves of more groups than this would hide each other; the best are shown.
@@ -164,46 +164,46 @@ fn over_epochs(over: &Over, runs: &[RunData], groups: &[(usize, &Group)]) -> Opt
     if over.key != "valid_ppl" && values.all(|y| y == first) && COUPLING.iter().any(|c| c.key == over.key) {
         return None;
     }
-    let mut rules = Vec::new();
-    if over.key == "valid_ppl" && same_text(runs) {
-        let possible: Vec<f64> = runs.iter().filter_map(|r| best_possible(r, "valid")).collect();
-        if possible.len() == runs.len() && possible.windows(2).all(|w| w[0] == w[1]) {
-            rules.push((possible[0], format!("best possible {}", ppl(possible[0]))));
-        }
-    }
+    let (rules, below) = match over.key {
+        "valid_ppl" => reference(runs, series.iter().flat_map(|s| &s.points).map(|p| p.y)),
+        _ => (Vec::new(), String::new()),
+    };
     let plot = Lines {
         title: over.title.into(),
         x: "epoch".into(),
         whole: true,
         x_ratio: f64::INFINITY,
+        ticks: Vec::new(),
         y: over.unit.into(),
         series,
         rules,
     };
-    Some(Figure { name: over.name.into(), caption: over.caption.into(), plot: Plot::Lines(plot) })
+    Some(Figure { name: over.name.into(), caption: format!("{}{below}", over.caption), plot: Plot::Lines(plot) })
 }
 
 fn over_tokens(runs: &[RunData], groups: &[(usize, &Group)]) -> Option<Figure> {
+    let most = runs.iter().filter_map(|r| r.steps.last()?.number("tokens")).fold(0.0, f64::max);
+    let (unit, words) = if most >= 1e6 { (1e6, "millions") } else { (1e3, "thousands") };
     let of = |run: &RunData| -> Vec<(f64, f64)> {
-        let all: Vec<(f64, f64)> =
-            run.steps.iter().filter_map(|s| Some((s.number("tokens")? / 1e6, s.number("nats")?))).collect();
-        thin(&all, POINTS)
+        let points = run.steps.iter().filter_map(|s| Some((s.number("tokens")? / unit, s.number("nats")?)));
+        thin(&points.collect::<Vec<_>>(), POINTS)
     };
-    let series = series(runs, groups, of, |x, y| format!("{} tokens: {y} nats", grouped((x * 1e6).round() as u64)));
+    let series = series(runs, groups, of, |x, y| format!("{} tokens: {y} nats", grouped((x * unit).round() as u64)));
     if series.is_empty() {
         return None;
     }
     let plot = Lines {
         title: "Loss while training".into(),
-        x: "tokens seen (millions)".into(),
+        x: format!("tokens seen ({words})"),
         whole: false,
         x_ratio: f64::INFINITY,
+        ticks: Vec::new(),
         y: "nats per token".into(),
         series,
         rules: Vec::new(),
     };
     let caption = format!(
-        "Means over the windows since the last step event; at most {POINTS} points of a curve are drawn, each a mean of neighbours."
+        "Means over the windows since the step event before; a curve has at most {POINTS} points, each a mean of neighbours."
     );
     Some(Figure { name: "loss".into(), caption, plot: Plot::Lines(plot) })
 }
@@ -233,6 +233,7 @@ fn by_position(runs: &[RunData], groups: &[(usize, &Group)]) -> Option<Figure> {
         x: "position in the block".into(),
         whole: true,
         x_ratio: f64::INFINITY,
+        ticks: Vec::new(),
         y: "perplexity".into(),
         series,
         rules: Vec::new(),

@@ -8,7 +8,7 @@ use super::document::{Block, Figure, Section};
 use super::groups::{Group, Spread, Varying, axes, describe, number, value};
 use super::plot::{Dot, Dots, Heat, HeatCell, Lines, Parallel, ParallelAxis, Plot, Point, Series, Thread};
 use super::read::RunData;
-use super::results::{best_possible, ppl, same_text};
+use super::results::{ppl, reference, same_text};
 
 /// More rows than this are a table's business.
 const ROWS: usize = 40;
@@ -44,16 +44,6 @@ pub fn section(runs: &[RunData], groups: &[Group]) -> Option<Section> {
 
 fn results_of(runs: &[RunData], members: &[usize]) -> Vec<f64> {
     members.iter().filter_map(|&m| runs[m].best_ppl()).collect()
-}
-
-fn rules(runs: &[RunData]) -> Vec<(f64, String)> {
-    let possible: Vec<f64> = runs.iter().filter_map(|r| best_possible(r, "valid")).collect();
-    match possible.first() {
-        Some(first) if possible.len() == runs.len() && possible.iter().all(|p| p == first) => {
-            vec![(*first, format!("best possible {}", ppl(*first)))]
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// One row per group, the best above.
@@ -92,7 +82,9 @@ fn dots(runs: &[RunData], groups: &[Group]) -> Option<Figure> {
     if all > ROWS {
         caption += &format!(" The best {ROWS} of {all}.");
     }
-    let plot = Dots { title: "Best validation perplexity".into(), x: "perplexity".into(), rows, rules: rules(runs) };
+    let (rules, below) = reference(runs, rows.iter().map(|r| r.mean));
+    caption += &below;
+    let plot = Dots { title: "Best validation perplexity".into(), x: "perplexity".into(), rows, rules };
     Some(Figure { name: "comparison".into(), caption, plot: Plot::Dots(plot) })
 }
 
@@ -130,17 +122,23 @@ fn over_one(runs: &[RunData], groups: &[Group], axes: &[Varying]) -> Option<Figu
         return None;
     }
     let seeds = groups.iter().any(|g| g.members.len() > 1);
+    let (rules, below) = reference(runs, series.iter().flat_map(|s| &s.points).map(|p| p.y));
     let plot = Lines {
         title: format!("Best validation perplexity against {}", x.short().replace('_', " ")),
         x: x.name.clone(),
         whole: x.values.iter().all(|v| v.parse::<u64>().is_ok()),
-        x_ratio: 8.0,
+        x_ratio: 3.0,
+        ticks: if x.values.len() <= 8 { x.values.iter().filter_map(|v| number(v)).collect() } else { Vec::new() },
         y: "perplexity".into(),
         series,
-        rules: rules(runs),
+        rules,
     };
     let caption = if seeds { "Mean over seeds, bars: ± sample deviation." } else { "" };
-    Some(Figure { name: "figure".into(), caption: caption.into(), plot: Plot::Lines(plot) })
+    Some(Figure {
+        name: "figure".into(),
+        caption: format!("{caption}{below}").trim().to_owned(),
+        plot: Plot::Lines(plot),
+    })
 }
 
 /// The two numbers with the most values, once for each combination of the words.
@@ -178,12 +176,13 @@ fn heat_maps(runs: &[RunData], groups: &[Group], axes: &[Varying]) -> Vec<Figure
     let several = panels.len() > 1;
     let maps = panels.into_iter().enumerate().map(|(i, (name, groups))| {
         let cells = cells(runs, &groups, x, y, !others.is_empty());
-        let title = if name.is_empty() { "Best validation perplexity".to_owned() } else { name };
+        let title =
+            ["Best validation perplexity", &name].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ");
         let caption = if others.is_empty() {
-            "Best validation perplexity, the mean over seeds; the stronger, the better.".to_owned()
+            "The stronger, the better.".to_owned()
         } else {
             let others: Vec<_> = others.iter().map(|o| o.name.as_str()).collect();
-            format!("Best validation perplexity over all {}; the stronger, the better.", others.join(", "))
+            format!("The best over all values of {}; the stronger, the better.", others.join(", "))
         };
         let plot = Heat {
             title,

@@ -159,16 +159,21 @@ fn is_run_without_record(dir: &Path) -> bool {
     dir.join("settings.toml").is_file() && dir.join("checkpoints").is_dir()
 }
 
-/// Numbers inside names count as numbers: n2 comes before n10.
-fn natural(name: &str) -> Vec<(String, u128)> {
+/// Numbers inside names count as numbers: n2 comes before n10, and 0.05 before 0.1.
+fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {
         let word: String = rest.chars().take_while(|c| !c.is_ascii_digit()).collect();
         rest = &rest[word.len()..];
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        rest = &rest[digits.len()..];
-        parts.push((word, digits.parse().unwrap_or(0)));
+        let length = |text: &str| text.chars().take_while(char::is_ascii_digit).count();
+        let mut end = length(rest);
+        if let Some(fraction) = rest[end..].strip_prefix('.').map(length).filter(|n| *n > 0) {
+            end += 1 + fraction;
+        }
+        // The bits of numbers from 0 up are in the order of the numbers.
+        parts.push((word, rest[..end].parse().map_or(0, f64::to_bits)));
+        rest = &rest[end..];
     }
     parts
 }
@@ -318,4 +323,16 @@ fn take(run: &mut RunData, row: Row) -> Result<(), &'static str> {
         None => return Err("an object without event"),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::natural;
+
+    #[test]
+    fn names_are_ordered_as_people_do() {
+        let mut names = ["n10", "n2", "lr-0.1", "lr-0.05", "a", "n2-s10", "n2-s9", "0.5", "v1.", "é3"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["0.5", "a", "lr-0.05", "lr-0.1", "n2", "n2-s9", "n2-s10", "n10", "v1.", "é3"]);
+    }
 }

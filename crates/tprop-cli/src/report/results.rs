@@ -64,6 +64,20 @@ pub fn best_possible(run: &RunData, split: &str) -> Option<f64> {
     run.start.as_ref()?.inner("best_possible")?.number(split)
 }
 
+/// The best possible perplexity as a line to compare `values` with, where all runs share it; where it is so far below them that it would
+/// squeeze them, a sentence instead.
+pub fn reference(runs: &[RunData], values: impl Iterator<Item = f64>) -> (Vec<(f64, String)>, String) {
+    let possible: Vec<f64> = runs.iter().filter_map(|r| best_possible(r, "valid")).collect();
+    let Some(&x) = possible.first().filter(|x| possible.len() == runs.len() && possible.iter().all(|p| p == *x)) else {
+        return (Vec::new(), String::new());
+    };
+    if values.fold(f64::INFINITY, f64::min) < 1.5 * x {
+        (vec![(x, format!("best possible {}", ppl(x)))], String::new())
+    } else {
+        (Vec::new(), format!(" The best possible is {}, far below.", ppl(x)))
+    }
+}
+
 fn results(runs: &[RunData], groups: &[Group]) -> Section {
     let columns = vec![
         Column::words("run", "run"),

@@ -40,8 +40,8 @@ impl Dots {
         let width = shape.width();
         // On a phone a name stands above its row.
         let (left, row, letters) = match shape {
-            Shape::Wide => (180.0, ROW, 25),
-            Shape::Narrow => (8.0, 40.0, 48),
+            Shape::Wide => (180.0, ROW, 22),
+            Shape::Narrow => (8.0, 40.0, 44),
         };
         let (top, right) = (if self.rules.is_empty() { 44.0 } else { 56.0 }, width - 12.0);
         let bottom = top + row * self.rows.len() as f64 + 4.0;

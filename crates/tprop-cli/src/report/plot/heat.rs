@@ -1,7 +1,7 @@
 //! Two settings against a result: the stronger the colour, the better.
 
-use super::{Canvas, Hang, Shape};
-use crate::console::short;
+use super::{Canvas, Hang, LETTER, Shape, text_width};
+use crate::report::results::ppl;
 use crate::report::text::html_lines;
 
 /// A cell.
@@ -47,14 +47,14 @@ impl Heat {
         let worst = results().fold(best, f64::max).min(best * FAINT);
         for (i, row) in self.cells.iter().enumerate() {
             let y = bottom - high * (i as f64 + 1.0);
-            canvas.label("tick", (left - 7.0, y + high / 2.0 + 4.0), Hang::End, &self.rows[i], 10);
+            canvas.label("tick", (left - 7.0, y + high / 2.0 + 4.0), Hang::End, &self.rows[i], 8);
             for (j, cell) in row.iter().enumerate() {
                 self.cell(&mut canvas, cell.as_ref(), (left + wide * j as f64, y), (wide, high), (best, worst));
             }
         }
         for (j, text) in self.columns.iter().enumerate() {
             let at = (left + wide * (j as f64 + 0.5), bottom + 17.0);
-            canvas.label("tick", at, Hang::Middle, text, (wide / 6.6) as usize);
+            canvas.label("tick", at, Hang::Middle, text, (wide / LETTER) as usize);
         }
         let end = left + wide * self.columns.len() as f64;
         canvas.label("unit", (end.max(left + 120.0), bottom + 34.0), Hang::End, &format!("{} →", self.x), 60);
@@ -88,8 +88,8 @@ impl Heat {
             html_lines(&cell.tip)
         ));
         let class = if strength > 0.55 { "value strong" } else { "value" };
-        let text = short(cell.value);
-        if text.len() as f64 * 6.6 < wide {
+        let text = ppl(cell.value);
+        if text_width(&text) < wide {
             canvas.text(class, (x + wide / 2.0, y + high / 2.0 + 4.0), Hang::Middle, &text);
         }
     }

@@ -1,7 +1,7 @@
 //! Curves, with deviations where they are known, and horizontal lines to compare with.
 
-use super::scale::Scale;
-use super::{Canvas, Hang, Shape, style, text_width};
+use super::scale::{Scale, tick_text};
+use super::{Canvas, Hang, LETTER, Shape, style, text_width};
 
 /// A value of a curve.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +38,8 @@ pub struct Lines {
     pub whole: bool,
     /// The horizontal axis is logarithmic where its ends are further apart than this.
     pub x_ratio: f64,
+    /// Numbers to write below it, if not round ones.
+    pub ticks: Vec<f64>,
     /// The vertical axis with its unit.
     pub y: String,
     /// The curves.
@@ -61,7 +63,11 @@ impl Lines {
         let width = shape.width();
         let one = self.series.len() < 2;
         let beside = shape == Shape::Wide && self.series.len() <= BESIDE && !one;
-        let longest = self.series.iter().map(|s| text_width(&super::cut(&s.name, LETTERS))).fold(0.0, f64::max);
+        let longest = self
+            .series
+            .iter()
+            .map(|s| text_width(&super::cut(&tprop::vocab::printable(&s.name), LETTERS)))
+            .fold(0.0, f64::max);
         let right = if beside { longest + 28.0 } else { 12.0 };
         let columns = if shape == Shape::Wide { 2 } else { 1 };
         let legend = if beside || one { 0 } else { self.series.len().div_ceil(columns) };
@@ -87,7 +93,11 @@ impl Lines {
             canvas.line("grid", (left, at), (width - right, at));
             canvas.text("tick", (left - 7.0, at + 4.0), Hang::End, &text);
         }
-        for (x, text) in xs.ticks(if shape == Shape::Wide { 8 } else { 5 }) {
+        let ticks = match &self.ticks[..] {
+            [] => xs.ticks(if shape == Shape::Wide { 8 } else { 5 }),
+            own => own.iter().map(|&x| (x, tick_text(x, x))).collect(),
+        };
+        for (x, text) in ticks {
             let at = xs.at(x);
             canvas.line("axis", (at, bottom), (at, bottom + 4.0));
             canvas.text("tick", (at, bottom + 17.0), Hang::Middle, &text);
@@ -110,7 +120,7 @@ impl Lines {
         for (y, name) in &self.rules {
             let at = ys.at(*y);
             canvas.line("rule", (left, at), (right, at));
-            canvas.label("note", (right - 4.0, at - 5.0), Hang::End, name, ((right - left) / 7.0) as usize);
+            canvas.label("note", (right - 4.0, at - 5.0), Hang::End, name, ((right - left) / LETTER) as usize);
         }
     }
 
@@ -121,7 +131,7 @@ impl Lines {
         canvas.path("curve", &places, "", "");
         let marks = series.points.len() <= MARKS;
         for (point, &(x, y)) in series.points.iter().zip(&places) {
-            if let Some(d) = point.deviation {
+            if let Some(d) = point.deviation.filter(|_| marks) {
                 let (low, high) = (ys.at(point.y - d), ys.at(point.y + d));
                 canvas.line("bar", (x, low), (x, high));
                 canvas.line("bar", (x - 3.0, low), (x + 3.0, low));
@@ -165,7 +175,7 @@ impl Lines {
             let (x, y) = ((number / rows) as f64 * wide, top + (number % rows) as f64 * LINE);
             canvas.raw(&format!(r#"<g class="series {}" data-s="{number}">"#, style(series.style)));
             canvas.path("curve", &[(x, y), (x + 22.0, y)], "", "");
-            canvas.label("name", (x + 28.0, y + 4.0), Hang::Start, &series.name, (wide / 7.0) as usize - 4);
+            canvas.label("name", (x + 28.0, y + 4.0), Hang::Start, &series.name, (wide / LETTER) as usize - 4);
             canvas.raw("</g>");
         }
     }

@@ -157,7 +157,7 @@ impl Canvas {
 
     /// Title and the meaning of the vertical axis, at the upper left.
     fn head(&mut self, title: &str, unit: &str) {
-        let most = (self.width / 7.5) as usize;
+        let most = (self.width / (LETTER * 1.2)) as usize;
         self.label("title", (0.0, 15.0), Hang::Start, title, most);
         self.label("unit", (0.0, 33.0), Hang::Start, unit, most);
     }
@@ -179,7 +179,10 @@ fn style(i: usize) -> String {
     if dash == 0 { format!("c{colour}") } else { format!("c{colour} d{dash}") }
 }
 
-/// Width of a text in our letters, about.
+/// Width of a letter, at most about; fonts differ, and nothing may leave its plot.
+const LETTER: f64 = 7.5;
+
+/// Width of a text in our letters, at most about.
 fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 6.6
+    text.chars().count() as f64 * LETTER
 }

@@ -1,7 +1,7 @@
 //! Parallel coordinates: one axis per setting, one line per run, the result on the last axis.
 
 use super::scale::{Scale, tick_text};
-use super::{Canvas, Hang, Shape};
+use super::{Canvas, Hang, LETTER, Shape};
 use crate::report::groups::number;
 
 /// An axis.
@@ -77,9 +77,9 @@ impl Parallel {
             // Names of neighbours stand at two heights, so that they do not run into each other.
             let hang = if i == 0 { Hang::Start } else { Hang::Middle };
             let at = if i == 0 { (x - left, 40.0) } else { (x, 40.0 + 14.0 * (i % 2) as f64) };
-            canvas.label("name", at, hang, &axis.name, (step * 1.8 / 6.6) as usize);
+            canvas.label("name", at, hang, &axis.name, (step * 1.8 / LETTER) as usize);
             for (y, text) in places[i].written() {
-                canvas.label("tick halo", (x - 5.0, y + 4.0), Hang::End, &text, (step / 7.0).max(5.0) as usize);
+                canvas.label("tick halo", (x - 5.0, y + 4.0), Hang::End, &text, (step / LETTER).max(4.0) as usize);
             }
         }
         canvas.line("axis", (right, top), (right, bottom - 12.0));
