@@ -34,16 +34,16 @@ const PERPLEXITY: [Over; 3] = [
     Over {
         name: "train-ppl",
         key: "train_ppl",
-        title: "Training text, read like the validation text",
+        title: "Training text",
         unit: "perplexity",
-        caption: "Comparable between methods: the beginning of the training text, read with the weights at the end of each epoch.",
+        caption: "Comparable between methods: the beginning of the training text, read like the validation text after each epoch.",
     },
     Over {
         name: "window-ppl",
         key: "window_ppl",
-        title: "Training windows as the objective saw them",
+        title: "Training windows",
         unit: "perplexity",
-        caption: "Each window before its own update; under target propagation from states that the optimiser has moved.",
+        caption: "As the objective saw them: each window before its own update, under target propagation from states that the optimiser has moved.",
     },
 ];
 
@@ -75,9 +75,9 @@ const COUPLING: [Over; 7] = [
     Over {
         name: "state-move",
         key: "state_move",
-        title: "Movement of a state in its window",
+        title: "Movement of states",
         unit: "‖Δs‖",
-        caption: "What the state steps do, on the mean.",
+        caption: "How far a state moves in its window, on the mean.",
     },
     Over {
         name: "objective",
@@ -140,7 +140,9 @@ fn series(
             deviation: spread.deviation,
             tip: format!("{}\n{}", printable(&group.name), tip(x, in_words(spread, short))),
         });
-        Series { name: group.name.clone(), style: *style, points: points.collect() }
+        // A run that is alone needs no name beside its curve.
+        let name = if groups.len() > 1 { group.name.clone() } else { String::new() };
+        Series { name, style: *style, points: points.collect() }
     });
     each.filter(|s| !s.points.is_empty()).collect()
 }
@@ -229,7 +231,7 @@ fn by_position(runs: &[RunData], groups: &[(usize, &Group)]) -> Option<Figure> {
         return None;
     }
     let plot = Lines {
-        title: "Training windows by position in the block".into(),
+        title: "Training windows by position".into(),
         x: "position in the block".into(),
         whole: true,
         x_ratio: f64::INFINITY,

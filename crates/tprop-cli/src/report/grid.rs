@@ -124,12 +124,12 @@ fn over_one(runs: &[RunData], groups: &[Group], axes: &[Varying]) -> Option<Figu
     let seeds = groups.iter().any(|g| g.members.len() > 1);
     let (rules, below) = reference(runs, series.iter().flat_map(|s| &s.points).map(|p| p.y));
     let plot = Lines {
-        title: format!("Best validation perplexity against {}", x.short().replace('_', " ")),
+        title: format!("Validation against {}", x.short().replace('_', " ")),
         x: x.name.clone(),
         whole: x.values.iter().all(|v| v.parse::<u64>().is_ok()),
         x_ratio: 3.0,
         ticks: if x.values.len() <= 8 { x.values.iter().filter_map(|v| number(v)).collect() } else { Vec::new() },
-        y: "perplexity".into(),
+        y: "best perplexity".into(),
         series,
         rules,
     };

@@ -46,7 +46,7 @@ pub struct Written {
 /// each table as CSV and each plot as SVG. `commands` are shown as what made it all; they may be empty.
 pub fn write(paths: &[PathBuf], out: &Path, title: &str, commands: &[String]) -> Outcome<Written> {
     let mut problems = Vec::new();
-    let found = read::find(paths).map_err(Failure::input)?;
+    let found = read::find(paths, &mut problems).map_err(Failure::input)?;
     let runs: Vec<_> = found.iter().map(|(dir, name)| read::read(dir, name, &mut problems)).collect();
     let document = results::document(title, commands, &runs, &problems);
     let folder = out.join(FOLDER);

@@ -2,6 +2,7 @@
 //!
 //! Records are read as loose JSON rather than as events of this version, so that older and newer ones can be shown too.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -93,8 +94,9 @@ impl RunData {
 ///
 /// # Errors
 /// If one of them does not exist or holds no run.
-pub fn find(roots: &[PathBuf]) -> Result<Vec<(PathBuf, String)>, String> {
+pub fn find(roots: &[PathBuf], problems: &mut Vec<String>) -> Result<Vec<(PathBuf, String)>, String> {
     let mut found: Vec<(PathBuf, String)> = Vec::new();
+    let mut seen = HashSet::new();
     for root in roots {
         let shown = printable(&root.display().to_string());
         if !root.is_dir() {
@@ -102,31 +104,28 @@ pub fn find(roots: &[PathBuf]) -> Result<Vec<(PathBuf, String)>, String> {
             return Err(format!("{shown}: {what}; give run directories, or folders that hold some"));
         }
         let mut dirs = Vec::new();
-        search(root, DEPTH, &mut dirs).map_err(|e| format!("{shown}: cannot be read ({e})"))?;
+        search(root, DEPTH, &mut dirs, problems).map_err(|e| format!("{shown}: cannot be read ({e})"))?;
         if dirs.is_empty() {
             return Err(format!("{shown}: no run in it (a run directory has settings.toml and record.jsonl)"));
         }
         for dir in dirs {
             let inside = dir.strip_prefix(root).unwrap_or(&dir).to_string_lossy().into_owned();
             let name = if inside.is_empty() { last_name(root) } else { inside };
-            if !found.iter().any(|(d, _)| same(d, &dir)) {
+            if seen.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())) {
                 found.push((dir, name));
             }
         }
     }
     // Names that collide are told apart by the whole path.
-    let names: Vec<String> = found.iter().map(|(_, name)| name.clone()).collect();
+    let mut names: HashMap<String, usize> = HashMap::new();
+    found.iter().for_each(|(_, name)| *names.entry(name.clone()).or_default() += 1);
     for (dir, name) in &mut found {
-        if names.iter().filter(|other| *other == name).count() > 1 {
+        if names[name] > 1 {
             *name = dir.to_string_lossy().into_owned();
         }
     }
-    found.sort_by(|a, b| natural(&a.1).cmp(&natural(&b.1)));
+    found.sort_by_cached_key(|(_, name)| natural(name));
     Ok(found)
-}
-
-fn same(a: &Path, b: &Path) -> bool {
-    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 fn last_name(dir: &Path) -> String {
@@ -136,7 +135,7 @@ fn last_name(dir: &Path) -> String {
 }
 
 /// Adds the run directories at or below `dir`; does not follow links, so that it always ends.
-fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
+fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>, problems: &mut Vec<String>) -> io::Result<()> {
     if dir.join("record.jsonl").is_file() || is_run_without_record(dir) {
         found.push(dir.to_owned());
         return Ok(());
@@ -148,7 +147,10 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> 
         let entry = entry?;
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         if entry.file_type()?.is_dir() && !hidden {
-            search(&entry.path(), depth - 1, found)?;
+            let inner = entry.path();
+            if let Err(e) = search(&inner, depth - 1, found, problems) {
+                problems.push(trouble(&inner, &format!("cannot be read ({e}); runs in it are left out")));
+            }
         }
     }
     Ok(())
@@ -197,7 +199,7 @@ pub fn read(dir: &Path, name: &str, problems: &mut Vec<String>) -> RunData {
         problems.push(trouble(&record, &format!("cannot be read ({e}); the run is shown without results")));
     }
     let sample = dir.join("sample.txt");
-    match File::open(&sample) {
+    match open(&sample) {
         Ok(file) => {
             let mut bytes = Vec::new();
             match file.take(SAMPLE).read_to_end(&mut bytes) {
@@ -209,6 +211,11 @@ pub fn read(dir: &Path, name: &str, problems: &mut Vec<String>) -> RunData {
         Err(e) => problems.push(trouble(&sample, &format!("cannot be read ({e}); left out"))),
     }
     run
+}
+
+/// An ordinary file; a pipe would keep us waiting.
+fn open(path: &Path) -> io::Result<File> {
+    if fs::metadata(path)?.is_file() { File::open(path) } else { Err(io::Error::other("not an ordinary file")) }
 }
 
 fn trouble(path: &Path, what: &str) -> String {
@@ -234,7 +241,7 @@ fn read_settings(path: &Path, problems: &mut Vec<String>) -> (Vec<(String, Strin
 }
 
 fn read_record(path: &Path, run: &mut RunData, problems: &mut Vec<String>) -> io::Result<()> {
-    let mut reader = BufReader::new(File::open(path)?);
+    let mut reader = BufReader::new(open(path)?);
     let mut line = Vec::new();
     let mut bad = 0;
     let mut tell = |number: usize, what: &str, problems: &mut Vec<String>| {

@@ -61,7 +61,7 @@ const LINE: f64 = 15.0;
 impl Lines {
     pub(super) fn draw(&self, shape: Shape) -> String {
         let width = shape.width();
-        let one = self.series.len() < 2;
+        let one = self.series.iter().all(|s| s.name.is_empty());
         let beside = shape == Shape::Wide && self.series.len() <= BESIDE && !one;
         let longest = self
             .series
