@@ -225,6 +225,11 @@ impl<'a, T: Real> Trainer<'a, T> {
         Ok(Self { learner, method, config, data, reader: Reader::new(32), best: None, progress, started: None })
     }
 
+    /// Shape.
+    pub fn model(&self) -> &'a Model<T> {
+        self.learner.model
+    }
+
     /// θ
     pub fn params(&self) -> &Params<T> {
         &self.learner.params

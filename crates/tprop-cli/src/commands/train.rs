@@ -4,15 +4,16 @@ use std::path::Path;
 use std::time::Instant;
 
 use tprop::comm::{Comm, Solo};
+use tprop::corpus::synth::Memory;
 use tprop::corpus::{Corpus, Split};
 use tprop::kernel;
 use tprop::method::Advance;
 use tprop::model::Model;
-use tprop::record::{self, End, Event, Recorder, Resumed, Saved, Start};
+use tprop::record::{self, BestPossible, End, Event, Recorder, Resumed, Saved, Start};
 use tprop::train::{Data, TrainError, Trainer};
 
-use super::prepare;
 use super::watch::Watcher;
+use super::{prepare, sample};
 use crate::args::{self, Telling};
 use crate::console::{self, duration, grouped, short};
 use crate::failure::{Failure, Outcome};
@@ -69,7 +70,7 @@ pub fn train(args: &args::Train) -> Outcome {
     }
     let record = run.path("record.jsonl");
     let recorder = Recorder::create(&record).map_err(|e| Failure::disk(&record, &e))?;
-    let first = start(&model, &corpus, trainer.updates_per_epoch());
+    let first = start(&model, &corpus, trainer.updates_per_epoch(), args.from.as_deref());
     let watcher = watcher(&run, recorder, &settings, &corpus, args.telling, trainer.updates_per_epoch());
     go(trainer, watcher, &run, &corpus, args.telling, Some(first))
 }
@@ -139,7 +140,9 @@ fn watcher(
     Watcher::new(run, recorder, settings, &corpus.fingerprint, progress, telling.json)
 }
 
-fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize) -> Start {
+fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, from: Option<&Path>) -> Start {
+    let best = |split| Some(corpus.reference.as_ref()?.perplexity(corpus.tokens(split), Memory::All));
+    let best_possible = best(Split::Valid).zip(best(Split::Test));
     Start {
         format: record::FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -152,6 +155,8 @@ fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize) -> Start
         updates_per_epoch: updates_per_epoch as u64,
         vocab: corpus.vocab.len() as u64,
         corpus: corpus.fingerprint.clone(),
+        from: from.map(|dir| dir.to_string_lossy().into_owned()),
+        best_possible: best_possible.map(|(valid, test)| BestPossible { valid, test }),
     }
 }
 
@@ -185,6 +190,7 @@ fn go(
         let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());
         return Err(Failure::new(code, message));
     }
+    sample::write(run, corpus, trainer.model(), trainer.best_params());
     if !telling.quiet {
         console::note(ending(&end));
     }
@@ -194,7 +200,7 @@ fn go(
     if !telling.quiet {
         let name = run.name();
         console::note(format!(
-            "\nnext:\n  tprop generate {name} --tokens 60\n  tprop eval {name} --split test --by-position\n  tprop export {name} --out exported"
+            "\nnext:\n  tprop generate {name} --tokens 60\n  tprop eval {name} --split test --by-position\n  tprop export {name} --out exported\n  tprop report {name}"
         ));
     }
     Ok(())

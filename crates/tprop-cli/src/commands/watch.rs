@@ -13,12 +13,15 @@ use crate::progress::Progress;
 use crate::run::Run;
 use crate::settings::{Checkpointing, Settings};
 use crate::signals::Signals;
+use crate::tensorboard::Board;
 
 /// Looks on while a run trains.
 #[derive(Debug)]
 pub struct Watcher {
     recorder: Recorder,
     record: std::path::PathBuf,
+    /// The same for TensorBoard; none after it could not be written once.
+    board: Option<Board>,
     store: Store,
     plan: Checkpointing,
     /// Goes into every checkpoint, so that a resumed run can tell whether it is still the same one.
@@ -46,6 +49,18 @@ fn rate_of(snapshot: &Snapshot) -> f64 {
     u64::from_str_radix(bits, 16).map_or(0.0, f64::from_bits)
 }
 
+/// A run is not worth losing for a file that can be made again, so trouble with it is only told.
+fn board(run: &std::path::Path) -> Option<Board> {
+    Board::rebuild(run).map_or_else(|e| no_board(&e), Some)
+}
+
+fn no_board(error: &std::io::Error) -> Option<Board> {
+    console::note(format!(
+        "tprop: warning: no event file for TensorBoard ({error}); record.jsonl has the same numbers"
+    ));
+    None
+}
+
 type Told = Result<(), Box<dyn Error + Send + Sync>>;
 
 impl Watcher {
@@ -60,6 +75,7 @@ impl Watcher {
     ) -> Self {
         Self {
             recorder,
+            board: board(&run.path("")),
             record: run.path("record.jsonl"),
             store: run.store(),
             plan: settings.checkpointing(),
@@ -80,6 +96,9 @@ impl Watcher {
     /// Writes an event to the record and shows it.
     pub fn tell(&mut self, event: &Event) -> Result<(), Failure> {
         self.recorder.append(event).map_err(|e| Failure::disk(&self.record, &e))?;
+        if let Some(Err(e)) = self.board.as_mut().map(|b| b.tell(event)) {
+            self.board = no_board(&e);
+        }
         self.progress.show(event);
         if let Event::Step(step) = event {
             self.step = step.step;
@@ -109,6 +128,7 @@ impl Watcher {
         self.lower = Some(rate);
         snapshot.meta.insert(RATE.into(), format!("{:016x} {rate}", rate.to_bits()));
         self.recorder = Recorder::resume(&self.record, len).map_err(|e| Failure::disk(&self.record, &e))?;
+        self.board = self.record.parent().and_then(board);
         let bytes = std::fs::metadata(self.store.dir().join(&file)).map_or(0, |m| m.len());
         self.tell(&Event::Checkpoint(Saved { step, file, bytes }))?;
         self.tell(&Event::Rate(RateChange { step, rate, reason: "diverged".into() }))?;
