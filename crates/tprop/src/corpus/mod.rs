@@ -22,7 +22,7 @@ pub use find::{DATASETS, Dataset, places};
 pub use inspect::{Inspection, inspect};
 pub use synth::SynthConfig;
 
-use crate::tokens::Tokens;
+use crate::tokens::{Text, Tokens};
 use crate::vocab::{Cutting, EOS, UNK, Vocab, hex};
 use find::Found;
 use read::Pieces;
@@ -157,10 +157,7 @@ impl Corpus {
     /// The exact best perplexities on a split of the built-in language, computed when asked for (a few hundredths of a
     /// second for the held-out splits, half a second for a million tokens).
     pub fn reference(&self, split: Split) -> Option<Perplexities> {
-        self.reference.as_ref().map(|reference| {
-            let text: Vec<u32> = self.tokens(split).iter().collect();
-            reference.perplexities(&text)
-        })
+        self.reference.as_ref().map(|reference| reference.perplexities(self.tokens(split)))
     }
 
     fn new(vocab: Vocab, [train, valid, test]: [Tokens; 3], name: String, division: Division) -> Self {
@@ -198,13 +195,19 @@ pub struct Perplexities {
 
 impl Reference {
     /// Best possible perplexity of `text` for a memory.
-    pub fn perplexity(&self, text: &[u32], memory: Memory) -> f64 {
+    pub fn perplexity<'a>(&self, text: impl Into<Text<'a>>, memory: Memory) -> f64 {
+        let text: Vec<u32> = text.into().iter().collect();
+        self.of(&text, memory)
+    }
+
+    fn of(&self, text: &[u32], memory: Memory) -> f64 {
         (self.language.nats(text, memory) / text.len().saturating_sub(1).max(1) as f64).exp()
     }
 
     /// Best possible perplexities of `text` for all memories.
-    pub fn perplexities(&self, text: &[u32]) -> Perplexities {
-        let of = |memory| self.perplexity(text, memory);
+    pub fn perplexities<'a>(&self, text: impl Into<Text<'a>>) -> Perplexities {
+        let text: Vec<u32> = text.into().iter().collect();
+        let of = |memory| self.of(&text, memory);
         Perplexities {
             best: of(Memory::All),
             forget_20: of(Memory::Last(20)),
