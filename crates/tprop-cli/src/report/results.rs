@@ -133,7 +133,7 @@ fn results(runs: &[RunData], groups: &[Group]) -> Section {
     };
     let best: Vec<_> = runs.iter().map(RunData::best_ppl).collect();
     // Lower is better only on one and the same text.
-    if same_text(runs) {
+    if same_validation(runs) {
         table.mark_best(1, &best);
     }
     let mut blocks = Vec::new();
@@ -146,10 +146,15 @@ fn results(runs: &[RunData], groups: &[Group]) -> Section {
     Section { id: "results", title: "Results".into(), blocks }
 }
 
-/// Whether all runs read one corpus, as far as their records tell.
+/// Whether all runs read one corpus, as far as their settings tell; more or less of it.
 pub fn same_text(runs: &[RunData]) -> bool {
-    let of = |run: &RunData| run.setting("data.source").map(str::to_owned);
-    runs.windows(2).all(|w| of(&w[0]) == of(&w[1]))
+    runs.windows(2).all(|w| w[0].setting("data.source") == w[1].setting("data.source"))
+}
+
+/// Whether perplexities of all runs are about one and the same validation text in the same words.
+fn same_validation(runs: &[RunData]) -> bool {
+    let shapes = |name: &str| name.starts_with("data.") || name.starts_with("synth.");
+    !varying(runs).iter().any(|v| shapes(&v.name) && v.name != "data.max_tokens")
 }
 
 fn by_group(runs: &[RunData], groups: &[Group]) -> Table {
@@ -200,7 +205,7 @@ fn by_group(runs: &[RunData], groups: &[Group]) -> Table {
         ],
         rows,
     };
-    if same_text(runs) {
+    if same_validation(runs) {
         table.mark_best(2, &best);
     }
     table.without_empty_columns()

@@ -92,6 +92,15 @@ impl Parallel {
     }
 }
 
+/// 50k and 1M are read more easily than 50,000 and 1,000,000, and there is little room.
+fn compact(x: f64) -> String {
+    match x {
+        x if x >= 1e6 && x < 1e15 && x % 1e5 == 0.0 => format!("{}M", x / 1e6),
+        x if x >= 1e4 && x < 1e6 && x % 100.0 == 0.0 => format!("{}k", x / 1e3),
+        x => tick_text(x, x),
+    }
+}
+
 /// Values → heights on one axis.
 struct Places {
     all: Vec<(String, f64)>,
@@ -120,6 +129,6 @@ impl Places {
     fn written(&self) -> Vec<(f64, String)> {
         let every = self.all.len().div_ceil(WRITTEN);
         let few = self.all.iter().step_by(every.max(1));
-        few.map(|(v, y)| (*y, number(v).map_or_else(|| v.clone(), |x| tick_text(x, x)))).collect()
+        few.map(|(v, y)| (*y, number(v).map_or_else(|| v.clone(), compact))).collect()
     }
 }
