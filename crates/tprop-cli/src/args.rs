@@ -129,11 +129,29 @@ pub struct Telling {
     pub quiet: bool,
 }
 
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  tprop resume runs/NAME                                            exactly as if it had never stopped
+  tprop resume runs/NAME train.threads=4 checkpoint.every_minutes=1
+  tprop resume runs/NAME train.epochs=20 --allow-change train.epochs
+  tprop resume runs/NAME optim.lr=0.01 --allow-change optim.lr
+
+Threads, vector instructions, checkpoints and the place of the data may change freely: results do not depend on them.
+Settings that shape the numbers but fit the saved state may change with --allow-change: optim.lr, optim.clip, optim.eps,
+optim.anneal, train.epochs, train.patience. All others need a new run (`tprop train --from RUN` begins with its weights).";
+
 /// Options of `resume`.
 #[derive(Debug, Args)]
+#[command(after_help = RESUME_EXAMPLES)]
 pub struct Resume {
     /// The run's directory
     pub run: PathBuf,
+    /// Settings as key=value that differ from the run's
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// A setting that may differ although it changes the numbers; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub allow_change: Vec<String>,
     /// Threads; the result does not depend on them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,

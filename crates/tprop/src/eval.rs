@@ -72,6 +72,18 @@ impl<T: Real> Reader<T> {
         text: impl Into<Text<'a>>,
         streams: usize,
     ) -> Reading {
+        self.read_unless(model, params, text, streams, &mut || false).expect("nobody asked to stop")
+    }
+
+    /// The same, given up as soon as `stop` (asked between pieces of work) returns true.
+    pub fn read_unless<'a>(
+        &mut self,
+        model: &Model<T>,
+        params: &Params<T>,
+        text: impl Into<Text<'a>>,
+        streams: usize,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Option<Reading> {
         let cut = Streams::new(text, streams);
         let mut reading = Reading { by_position: vec![(0.0, 0); self.steps], ..Reading::default() };
         self.state.clear();
@@ -79,6 +91,9 @@ impl<T: Real> Reader<T> {
         self.ends.resize(self.state.len(), T::ZERO);
         let mut at = 0;
         while at < cut.length() {
+            if stop() {
+                return None;
+            }
             let steps = self.steps.min(cut.length() - at);
             let slot = if steps == self.steps { &mut self.whole } else { &mut self.rest };
             let layout = Layout::new(streams, steps);
@@ -95,6 +110,6 @@ impl<T: Real> Reader<T> {
             std::mem::swap(&mut self.state, &mut self.ends);
             at += steps;
         }
-        reading
+        Some(reading)
     }
 }

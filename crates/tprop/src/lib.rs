@@ -3,6 +3,7 @@
 //!
 //! A module uses only those above it in the list below. The library never prints and never exits.
 
+pub mod fault;
 pub mod real;
 #[allow(unsafe_code)]
 pub mod mat;

@@ -8,6 +8,8 @@ mod generate;
 mod prepare;
 mod report;
 mod reproduce;
+mod resume;
+mod resume_settings;
 mod sample;
 mod score;
 mod train;
@@ -24,7 +26,7 @@ use crate::settings;
 pub fn run(command: Command) -> Outcome {
     match command {
         Command::Train(args) => train::train(&args),
-        Command::Resume(args) => train::resume(&args),
+        Command::Resume(args) => resume::resume(&args),
         Command::Eval(args) => eval::eval(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Bench(args) => bench::bench(&args),

@@ -95,6 +95,11 @@ impl Settings {
         TABLE.iter().map(|s| s.name).filter(|n| self.values.get(n) != other.values.get(n)).collect()
     }
 
+    /// The value of a setting, as it is written.
+    pub fn text(&self, name: &str) -> String {
+        self.values.get(name).map_or(String::new(), ToString::to_string)
+    }
+
     /// Changes one value behind the user's back; for paths that are made absolute.
     pub fn replace_word(&mut self, name: &str, word: String) {
         self.values.set(name, values::Value::Word(word));

@@ -95,8 +95,8 @@ impl Parallel {
 /// 50k and 1M are read more easily than 50,000 and 1,000,000, and there is little room.
 fn compact(x: f64) -> String {
     match x {
-        x if x >= 1e6 && x < 1e15 && x % 1e5 == 0.0 => format!("{}M", x / 1e6),
-        x if x >= 1e4 && x < 1e6 && x % 100.0 == 0.0 => format!("{}k", x / 1e3),
+        x if (1e6..1e15).contains(&x) && x % 1e5 == 0.0 => format!("{}M", x / 1e6),
+        x if (1e4..1e6).contains(&x) && x % 100.0 == 0.0 => format!("{}k", x / 1e3),
         x => tick_text(x, x),
     }
 }
