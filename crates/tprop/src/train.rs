@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::checkpoint::{Health, Snapshot, SnapshotReader, SnapshotWriter, walk_params};
 use crate::comm::Comm;
+use crate::comm::rows::{Collect, Deal};
 use crate::eval::{Reader, Reading};
 use crate::fault;
 use crate::kernel;
@@ -389,13 +390,12 @@ impl<'a, T: Real> Trainer<'a, T> {
 
     /// What any rank wishes, all do.
     fn agree(&self, wish: Wish) -> Wish {
-        let mut strongest = [match wish {
+        let wish = match wish {
             Wish::Go => 0.0,
             Wish::Save => 1.0,
             Wish::Stop => 2.0,
-        }];
-        self.learner.comm.max(&mut strongest);
-        match strongest[0] {
+        };
+        match crate::comm::largest(self.learner.comm, wish) {
             0.0 => Wish::Go,
             1.0 => Wish::Save,
             _ => Wish::Stop,
@@ -575,10 +575,11 @@ impl<'a, T: Real> Trainer<'a, T> {
         watch.save(self.snapshot(), why).map_err(TrainError::Watch)
     }
 
-    /// A copy of the whole state.
+    /// A copy of the whole state, on rank 0; all ranks ask for it together.
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        self.walk(&mut SnapshotWriter(&mut snapshot));
+        let mut writer = SnapshotWriter(&mut snapshot);
+        self.walk(&mut Collect { comm: self.learner.comm, walk: &mut writer });
         snapshot
     }
 
@@ -589,7 +590,7 @@ impl<'a, T: Real> Trainer<'a, T> {
     /// If the settings are others than the run's, so that something does not fit or is missing.
     pub fn restore(&mut self, snapshot: &Snapshot, best: Option<&Snapshot>) -> Result<(), TrainError> {
         let mut reader = SnapshotReader::new(snapshot);
-        self.walk(&mut reader);
+        self.walk(&mut Deal { comm: self.learner.comm, walk: &mut reader });
         reader.finish().map_err(TrainError::Checkpoint)?;
         self.restored = true;
         self.best = None;
