@@ -41,7 +41,7 @@ impl Board {
         // Never earlier than what is there, whatever the clock says: TensorBoard reads files in the order of their names.
         let last = old.iter().filter_map(|path| number(path)).max().map_or(0, |n| n + 1);
         let path = dir.join(format!("{PREFIX}{:010}{SUFFIX}", last.max(now as u64)));
-        let aside = dir.join(format!(".{PREFIX}{}", std::process::id()));
+        let aside = dir.join(format!(".{PREFIX}tmp"));
         let mut board = Self { file: File::create(&aside)?, began: now - trained };
         let made = board.begin(&events).and_then(|()| fs::rename(&aside, &path));
         if let Err(e) = made {
