@@ -101,6 +101,7 @@ pub struct Step {
 
 /// What an evaluation saw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "EvalRead")]
 pub struct Eval {
     /// Epoch, from 1.
     pub epoch: u64,
@@ -125,6 +126,59 @@ pub struct Eval {
     /// Only under target propagation.
     #[serde(flatten)]
     pub coupling: Option<CouplingMeans>,
+}
+
+/// An [`Eval`] as it is read: every field by its name, because a flattened one would take all others into memory first.
+#[derive(Deserialize)]
+struct EvalRead {
+    epoch: u64,
+    step: u64,
+    tokens: u64,
+    seconds: f64,
+    train_ppl: f64,
+    window_ppl: f64,
+    valid_ppl: f64,
+    rate: f64,
+    best: bool,
+    window_ppl_by_position: Vec<f64>,
+    objective: Option<f64>,
+    penalty: Option<f64>,
+    residual_mean: Option<f64>,
+    residual_max: Option<f64>,
+    residual_relative: Option<f64>,
+    dual_norm: Option<f64>,
+    state_move: Option<f64>,
+    lambda: Option<f64>,
+}
+
+impl From<EvalRead> for Eval {
+    fn from(r: EvalRead) -> Self {
+        let coupling = || {
+            Some(CouplingMeans {
+                objective: r.objective?,
+                penalty: r.penalty?,
+                residual_mean: r.residual_mean?,
+                residual_max: r.residual_max?,
+                residual_relative: r.residual_relative?,
+                dual_norm: r.dual_norm?,
+                state_move: r.state_move?,
+                lambda: r.lambda?,
+            })
+        };
+        Self {
+            epoch: r.epoch,
+            step: r.step,
+            tokens: r.tokens,
+            seconds: r.seconds,
+            train_ppl: r.train_ppl,
+            window_ppl: r.window_ppl,
+            valid_ppl: r.valid_ppl,
+            rate: r.rate,
+            best: r.best,
+            coupling: coupling(),
+            window_ppl_by_position: r.window_ppl_by_position,
+        }
+    }
 }
 
 /// How well the states obey the recurrence: means over the epoch.
@@ -304,13 +358,36 @@ impl Events {
             return if read < LONGEST { Ok(None) } else { Err(self.bad("longer than any event")) };
         }
         self.place += read;
-        let event = serde_json::from_slice(&self.line).map_err(|e| self.bad(&e.to_string()))?;
+        let event = parse(&self.line).map_err(|e| self.bad(&e.to_string()))?;
         Ok(Some((event, self.place)))
     }
 
     fn bad(&self, what: &str) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidData, format!("{}: line {}: {what}", self.path.display(), self.number))
     }
+}
+
+/// One event. The tag is read first, by itself: a tagged enum would take the whole line into memory to find it.
+fn parse(line: &[u8]) -> serde_json::Result<Event> {
+    use serde_json::from_slice;
+    #[derive(Deserialize)]
+    struct Tag {
+        event: String,
+    }
+    let Tag { event } = from_slice(line)?;
+    Ok(match event.as_str() {
+        "start" => Event::Start(from_slice(line)?),
+        "step" => Event::Step(from_slice(line)?),
+        "eval" => Event::Eval(from_slice(line)?),
+        "checkpoint" => Event::Checkpoint(from_slice(line)?),
+        "resume" => Event::Resume(from_slice(line)?),
+        "rate" => Event::Rate(from_slice(line)?),
+        "end" => Event::End(from_slice(line)?),
+        other => {
+            let shown: String = crate::vocab::printable(other).chars().take(40).collect();
+            return Err(serde::de::Error::custom(format!("{shown} is no event")));
+        }
+    })
 }
 
 impl Iterator for Events {

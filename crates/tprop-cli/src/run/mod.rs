@@ -262,9 +262,8 @@ impl Loaded {
 
 /// Reads a `tokenizer.json`.
 pub fn read_vocab(path: &Path) -> Outcome<Vocab> {
-    let text =
-        fs::read_to_string(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
-    Vocab::from_tokenizer_json(&text).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
+    let file = File::open(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
+    Vocab::read_tokenizer_json(file).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
 }
 
 /// The first free `parent/DATE-NAME-N`.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use super::table;
+
 /// Something wrong with settings, in one sentence.
 #[derive(Debug, PartialEq)]
 pub struct SettingError {
@@ -102,6 +104,9 @@ impl Typed {
     }
 }
 
+/// Largest settings file, in bytes.
+const LARGEST: u64 = 256 << 10;
+
 /// Reads a settings file.
 ///
 /// # Errors
@@ -111,6 +116,13 @@ pub fn read_file(path: &Path) -> Result<Vec<Typed>, SettingError> {
     let meta = std::fs::metadata(path).map_err(|e| trouble(format!("settings cannot be read ({e})")))?;
     if !meta.is_file() {
         return Err(trouble("not an ordinary file; --config wants a TOML file".into()));
+    }
+    // Parsed settings take a hundred times the room of their text.
+    if meta.len() > LARGEST {
+        return Err(trouble(format!(
+            "{} bytes, but settings have a few thousand; is this the right file?",
+            meta.len()
+        )));
     }
     let bytes = std::fs::read(path).map_err(|e| trouble(format!("settings cannot be read ({e})")))?;
     let text = String::from_utf8(bytes).map_err(|e| {
@@ -151,6 +163,11 @@ fn flatten(
             DeValue::Integer(n) => (integer_text(n.as_str(), n.radix()), Written::Number),
             DeValue::Float(x) => (x.as_str().to_owned(), Written::Number),
             DeValue::Boolean(x) => (x.to_string(), Written::Boolean),
+            DeValue::Table(inner) if inner.is_empty() && !table::TABLE.iter().any(|s| s.group() == name) => {
+                let near = super::parse::nearest_group(&name).map_or(String::new(), |n| format!("; did you mean {n}?"));
+                let shown = tprop::vocab::printable(&name);
+                return Err(SettingError::at(&place(at), format!("there is no group of settings {shown}{near}")));
+            }
             DeValue::Table(inner) => {
                 flatten(&format!("{name}."), inner, place, typed)?;
                 continue;

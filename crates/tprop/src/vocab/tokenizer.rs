@@ -10,9 +10,11 @@
 //! and that library has no decoder which undoes the white space of words, so decoding there gives `<eos>` as a word.
 
 use super::{Cutting, EOS, Level, UNK, Vocab, printable};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::fmt;
+use std::io::Read;
 
 /// A `tokenizer.json` that is not one of ours.
 #[derive(Debug, thiserror::Error)]
@@ -114,53 +116,49 @@ impl Vocab {
     /// # Errors
     /// If the text is not such a file; other tokenizers are named as unsupported.
     pub fn from_tokenizer_json(text: &str) -> Result<Self, VocabError> {
-        let file: Read = serde_json::from_str(text)?;
-        let kind = |value: &Value| match value.get("type").and_then(Value::as_str) {
-            Some(kind) => kind.chars().take(80).collect(),
-            None => "missing".to_owned(),
-        };
-        let pre_tokenizer = kind(&file.pre_tokenizer);
-        let level = match pre_tokenizer.as_str() {
+        Self::of_file(serde_json::from_str(text)?)
+    }
+
+    /// The same from a reader, which need not fit into memory beside the vocabulary.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not such a file.
+    pub fn read_tokenizer_json(reader: impl Read) -> Result<Self, VocabError> {
+        Self::of_file(serde_json::from_reader(std::io::BufReader::new(reader))?)
+    }
+
+    fn of_file(file: TokenizerRead) -> Result<Self, VocabError> {
+        let level = match file.pre_tokenizer.kind.as_str() {
             "WhitespaceSplit" => Level::Word,
             "Split" => Level::Char,
             "ByteLevel" => Level::Byte,
-            _ => {
+            other => {
                 return Err(VocabError::Unsupported {
                     what: "pre_tokenizer",
-                    found: pre_tokenizer,
+                    found: if other.is_empty() { "missing".into() } else { other.chars().take(80).collect() },
                     wanted: "WhitespaceSplit, Split or ByteLevel",
                 });
             }
         };
-        if level == Level::Byte && file.model.vocab.len() != 256 {
+        let words = file.model.vocab.in_order()?;
+        let size = words.len();
+        if level == Level::Byte && size != 256 {
             return Err(VocabError::Unsupported {
                 what: "model.vocab",
-                found: format!("{} words long", file.model.vocab.len()),
+                found: format!("{size} words long"),
                 wanted: "the 256 bytes",
             });
         }
-        let size = file.model.vocab.len();
-        if size == 0 {
-            return Err(VocabError::Empty);
-        }
-        let mut words: Vec<Option<String>> = vec![None; size];
-        for (word, id) in file.model.vocab {
-            match usize::try_from(id).ok().and_then(|id| words.get_mut(id)) {
-                Some(place @ None) => *place = Some(word),
-                _ => return Err(VocabError::Number { word: printable(&word), id, words: size }),
-            }
-        }
-        // Every place was filled once, since there are as many words as places.
-        let words: Vec<String> = words.into_iter().flatten().collect();
-        let steps = match file.normalizer.get("normalizers").and_then(Value::as_array) {
-            Some(steps) => steps.clone(),
-            None => vec![file.normalizer.clone()],
+        let normalizer = file.normalizer.unwrap_or_default();
+        let replaces = |step: &Normalizer, from: &str, to: &str| {
+            step.kind == "Replace" && step.content == to && step.pattern.as_ref().is_some_and(|p| p.string == from)
         };
-        let has = |pattern: Value, content: &str| steps.contains(&replace(pattern, content));
-        let newline = || json!({"String": "\n"});
+        let has = |from: &str, to: &str| {
+            replaces(&normalizer, from, to) || normalizer.normalizers.0.iter().any(|step| replaces(step, from, to))
+        };
         let cutting = match level {
-            Level::Word => Cutting { level, eos: has(newline(), &format!(" {EOS} ")), underscores: false },
-            Level::Char => Cutting { level, eos: !has(newline(), " "), underscores: has(json!({"String": " "}), "_") },
+            Level::Word => Cutting { level, eos: has("\n", &format!(" {EOS} ")), underscores: false },
+            Level::Char => Cutting { level, eos: !has("\n", " "), underscores: has(" ", "_") },
             Level::Byte => {
                 let vocab = Self::bytes(true);
                 for (id, (word, wanted)) in words.iter().zip(&vocab.words).enumerate() {
@@ -171,8 +169,7 @@ impl Vocab {
                 return Ok(vocab);
             }
         };
-        let unique = words.len();
-        Self::new(words, cutting).ok_or(VocabError::Number { word: String::new(), id: 0, words: unique })
+        Self::new(words, cutting).ok_or(VocabError::Number { word: String::new(), id: 0, words: size })
     }
 }
 
@@ -215,14 +212,124 @@ impl Serialize for Words<'_> {
 }
 
 #[derive(Deserialize)]
-struct Read {
+struct TokenizerRead {
     #[serde(default)]
-    normalizer: Value,
-    pre_tokenizer: Value,
+    normalizer: Option<Normalizer>,
+    #[serde(default)]
+    pre_tokenizer: Kind,
     model: ReadModel,
+}
+
+#[derive(Default, Deserialize)]
+struct Kind {
+    #[serde(rename = "type", default)]
+    kind: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Normalizer {
+    #[serde(rename = "type")]
+    kind: String,
+    normalizers: Few,
+    pattern: Option<Pattern>,
+    content: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Pattern {
+    #[serde(rename = "String")]
+    string: String,
+}
+
+/// A few steps; ours have four.
+#[derive(Default)]
+struct Few(Vec<Normalizer>);
+
+impl<'de> Deserialize<'de> for Few {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Steps;
+        impl<'de> Visitor<'de> for Steps {
+            type Value = Few;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("at most 64 normalizers")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Few, A::Error> {
+                let mut steps = Vec::new();
+                while let Some(step) = seq.next_element()? {
+                    if steps.len() == 64 {
+                        return Err(serde::de::Error::invalid_length(65, &self));
+                    }
+                    steps.push(step);
+                }
+                Ok(Few(steps))
+            }
+        }
+        deserializer.deserialize_seq(Steps)
+    }
 }
 
 #[derive(Deserialize)]
 struct ReadModel {
-    vocab: HashMap<String, u64>,
+    vocab: Numbered,
+}
+
+/// Words with their numbers, in the order of the file.
+struct Numbered {
+    words: Vec<String>,
+    ids: Vec<u64>,
+}
+
+impl Numbered {
+    /// The words in the order of their numbers, which must be 0, 1, …, n − 1.
+    fn in_order(self) -> Result<Vec<String>, VocabError> {
+        let Self { mut words, mut ids } = self;
+        let size = words.len();
+        if size == 0 {
+            return Err(VocabError::Empty);
+        }
+        // Each swap puts one word into its place.
+        for i in 0..size {
+            while ids[i] != i as u64 {
+                match usize::try_from(ids[i]).ok().filter(|&id| id < size && ids[id] != ids[i]) {
+                    Some(id) => {
+                        words.swap(i, id);
+                        ids.swap(i, id);
+                    }
+                    None => return Err(VocabError::Number { word: printable(&words[i]), id: ids[i], words: size }),
+                }
+            }
+        }
+        Ok(words)
+    }
+}
+
+impl<'de> Deserialize<'de> for Numbered {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Numbered;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("words with their numbers")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Numbered, A::Error> {
+                let mut found = Numbered { words: Vec::new(), ids: Vec::new() };
+                while let Some((word, id)) = map.next_entry()? {
+                    push(&mut found.words, word);
+                    push(&mut found.ids, id);
+                }
+                Ok(found)
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+/// Appends to a list that grows by a quarter and not by all of itself.
+fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(list.len() / 4 + 1024);
+    }
+    list.push(item);
 }
