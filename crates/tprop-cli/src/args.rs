@@ -47,6 +47,8 @@ pub enum Command {
     Reproduce(Reproduce),
     /// Log-probability of each line of a text, in nats
     Score(Score),
+    /// Tables and plots of runs, as one page and as files
+    Report(Report),
     /// Data sets: list, download, inspect
     #[command(subcommand)]
     Data(Data),
@@ -317,6 +319,23 @@ pub struct Score {
     #[arg(long)]
     pub tokens: bool,
     /// Print JSON lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Run directories, or folders that hold some
+    #[arg(value_name = "RUN_OR_FOLDER", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Where to write report.html, report.md and report/; beside the runs if not given
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What the report is called
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// Print one JSON line
     #[arg(long)]
     pub json: bool,
 }

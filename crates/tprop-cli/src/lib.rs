@@ -10,9 +10,11 @@ mod failure;
 mod fetch;
 mod lines;
 mod progress;
+mod report;
 mod run;
 mod settings;
 mod signals;
+mod tensorboard;
 
 use std::process::ExitCode;
 

@@ -10,6 +10,7 @@ pub mod mat;
 #[allow(unsafe_code)]
 pub mod kernel;
 pub mod rng;
+pub mod tokens;
 pub mod vocab;
 pub mod corpus;
 pub mod window;

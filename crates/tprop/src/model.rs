@@ -62,7 +62,7 @@ impl ModelConfig {
             layers: 1,
             tied: false,
             init: 0.1,
-            logits_mb: 64,
+            logits_mb: 144,
             tape_mb: 128,
         }
     }
@@ -174,6 +174,17 @@ impl<T: Real> Model<T> {
     /// Fresh gradients.
     pub fn grads(&self) -> Grads<T> {
         Grads::new(&self.plan, (!self.config.tied).then_some(self.embed))
+    }
+
+    /// Tensors whose gradients become ready together, in the order in which they do: the output layer, the cells from the top down, the
+    /// embedding (with tied weights the output weights are the embedding). Each is a run of the plan.
+    pub fn groups(&self) -> Vec<Vec<Id>> {
+        let ids: Vec<Id> = self.plan.ids().collect();
+        let out = if self.config.tied { vec![self.out_bias] } else { vec![self.out_weight, self.out_bias] };
+        let per_layer = (ids.len() - 1 - out.len()) / self.config.layers;
+        let layers = ids[1..ids.len() - out.len()].chunks(per_layer).rev().map(<[_]>::to_vec);
+        let layers: Vec<_> = layers.collect();
+        [out].into_iter().chain(layers).chain([vec![self.embed]]).collect()
     }
 
     /// Initial weights: a function of the seed and the shape.
@@ -434,9 +445,11 @@ impl<T: Real> Model<T> {
             let (weight, bias, keep) = grads.add_to_pair(self.out_weight, self.out_bias);
             softmax::Slopes { weight, bias, keep }
         });
+        let before = softmax.forward_seconds;
         softmax.slopes(nats, dh, theta, h, w, b, targets, scale, ignore);
+        let forward = softmax.forward_seconds - before;
         clock.count(products * targets.len(), self.config.vocab, self.config.hidden);
-        clock.book(Part::Softmax, since);
+        clock.book_both(since, (Part::SoftmaxForward, forward), Part::SoftmaxBackward);
     }
 
     /// Back through the cells: from the slope that [`Model::loss`] left (unless `with_loss` is false) and `d_end`, the slope in the
@@ -448,8 +461,23 @@ impl<T: Real> Model<T> {
         tape: &mut Tape<T>,
         with_loss: bool,
         d_end: Option<&[T]>,
+        d_start: Option<&mut [T]>,
+        grads: Option<&mut Grads<T>>,
+    ) {
+        self.backward_telling(params, tape, with_loss, d_end, d_start, grads, &mut |_, _| {});
+    }
+
+    /// [`Model::backward`] that tells when a group of [`Model::groups`] is complete.
+    #[allow(clippy::too_many_arguments)]
+    pub fn backward_telling(
+        &self,
+        params: &Params<T>,
+        tape: &mut Tape<T>,
+        with_loss: bool,
+        d_end: Option<&[T]>,
         mut d_start: Option<&mut [T]>,
         mut grads: Option<&mut Grads<T>>,
+        ready: &mut dyn FnMut(&mut Grads<T>, usize),
     ) {
         for l in (0..self.config.layers).rev() {
             let since = Instant::now();
@@ -463,11 +491,15 @@ impl<T: Real> Model<T> {
                 self.input_backward(params, tape, l, grads.as_deref_mut());
             }
             tape.clock.book(Part::Input, since);
+            if let Some(grads) = grads.as_deref_mut() {
+                ready(grads, self.config.layers - l);
+            }
         }
         if let Some(grads) = grads {
             let since = Instant::now();
             self.scatter(tape, grads);
             tape.clock.book(Part::Embedding, since);
+            ready(grads, self.config.layers + 1);
         }
     }
 

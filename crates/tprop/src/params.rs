@@ -179,6 +179,16 @@ impl<T: Real> Grads<T> {
         }
     }
 
+    /// Forgets the sums of some tensors.
+    pub fn clear_some(&mut self, ids: impl IntoIterator<Item = Id>) {
+        for id in ids {
+            self.fresh[id.0] = true;
+            if self.sparse == Some(id) {
+                self.clear_rows();
+            }
+        }
+    }
+
     /// A dense tensor to add to or, if the second value is false, to overwrite whole.
     pub fn add_to(&mut self, id: Id) -> (&mut [T], bool) {
         let keep = !std::mem::replace(&mut self.fresh[id.0], false);
@@ -224,13 +234,17 @@ impl<T: Real> Grads<T> {
 
     /// Zeroes what nothing was added to and puts the touched rows in order; call before reading.
     pub fn settle(&mut self) {
-        self.touched.sort_unstable();
-        for i in 0..self.fresh.len() {
-            if self.fresh[i] {
-                self.fresh[i] = false;
-                if self.sparse != Some(Id(i)) {
-                    self.values.get_mut(Id(i)).fill(T::ZERO);
-                }
+        self.settle_some(self.values.plan.clone().ids());
+    }
+
+    /// [`Grads::settle`] for some tensors.
+    pub fn settle_some(&mut self, ids: impl IntoIterator<Item = Id>) {
+        for id in ids {
+            let fresh = std::mem::replace(&mut self.fresh[id.0], false);
+            if self.sparse == Some(id) {
+                self.touched.sort_unstable();
+            } else if fresh {
+                self.values.get_mut(id).fill(T::ZERO);
             }
         }
     }
@@ -252,13 +266,19 @@ impl<T: Real> Grads<T> {
 
     /// Adds another gradient of the same plan. Both must be settled.
     pub fn add(&mut self, other: &Self) {
-        for id in self.values.plan.clone().ids() {
+        self.add_some(other, self.values.plan.clone().ids());
+    }
+
+    /// Adds some tensors of another gradient.
+    pub fn add_some(&mut self, other: &Self, ids: impl IntoIterator<Item = Id>) {
+        for id in ids {
             if self.sparse == Some(id) {
                 for &row in &other.touched {
                     let cols = other.values.plan.entry(id).cols;
                     let from = &other.values.get(id)[row as usize * cols..][..cols];
                     crate::kernel::add(self.row(id, row), from);
                 }
+                self.touched.sort_unstable();
             } else {
                 let (data, keep) = self.add_to(id);
                 if keep {
@@ -268,7 +288,6 @@ impl<T: Real> Grads<T> {
                 }
             }
         }
-        self.touched.sort_unstable();
     }
 
     /// Shows or restores the sums so far. Rows that were touched are told by a flag each.
@@ -303,4 +322,21 @@ pub trait Walk<T> {
     fn real(&mut self, name: &str, value: &mut f64);
     /// A tensor of rows × cols.
     fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]);
+    /// A tensor whose rows are spread over the ranks; `values` are this rank's.
+    fn rows(&mut self, name: &str, rows: Rows, cols: usize, values: &mut [T]) {
+        self.tensor(name, rows.repeat * rows.all, cols, values);
+    }
+}
+
+/// Which rows of a tensor are a rank's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// The tensor is so many times the rows of all ranks, one after the other.
+    pub repeat: usize,
+    /// This rank's first row.
+    pub first: usize,
+    /// Rows that this rank answers for; it may hold copies of rows behind them.
+    pub own: usize,
+    /// Rows of all ranks.
+    pub all: usize,
 }

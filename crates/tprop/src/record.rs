@@ -61,6 +61,21 @@ pub struct Start {
     pub vocab: u64,
     /// Fingerprint of the corpus.
     pub corpus: String,
+    /// The run whose weights this one began with, as it was typed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Only of the built-in language.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_possible: Option<BestPossible>,
+}
+
+/// Perplexities that no model of the language can beat, but by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestPossible {
+    /// Of the validation split.
+    pub valid: f64,
+    /// Of the test split.
+    pub test: f64,
 }
 
 /// What a few updates looked like.

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::checkpoint::{Health, Snapshot, SnapshotReader, SnapshotWriter, walk_params};
 use crate::comm::Comm;
+use crate::comm::rows::{Collect, Deal};
 use crate::eval::{Reader, Reading};
 use crate::fault;
 use crate::kernel;
@@ -13,6 +14,7 @@ use crate::optim::{OptimConfig, Optimiser};
 use crate::params::{Params, Walk};
 use crate::real::Real;
 use crate::record::{CouplingMeans, End, Eval, Event, RateChange, Step};
+use crate::tokens::Text;
 
 /// Nats per token above those of guessing from which on a run counts as diverged.
 const FAR: f64 = 10.0;
@@ -21,11 +23,18 @@ const FAR: f64 = 10.0;
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
     /// Trained on.
-    pub train: &'a [u32],
+    pub train: Text<'a>,
     /// Evaluated after each epoch.
-    pub valid: &'a [u32],
+    pub valid: Text<'a>,
     /// Evaluated once at the end, with the best weights.
-    pub test: &'a [u32],
+    pub test: Text<'a>,
+}
+
+impl<'a> Data<'a> {
+    /// Three texts; the last two may be empty.
+    pub fn new(train: impl Into<Text<'a>>, valid: impl Into<Text<'a>>, test: impl Into<Text<'a>>) -> Self {
+        Self { train: train.into(), valid: valid.into(), test: test.into() }
+    }
 }
 
 /// How to train, whatever the method.
@@ -183,7 +192,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         comm: &'a dyn Comm,
     ) -> Result<Self, TrainError> {
         for (name, split) in [("training", data.train), ("validation", data.valid), ("test", data.test)] {
-            if split.iter().any(|&t| t as usize >= model.config().vocab) {
+            if split.iter().any(|t| t as usize >= model.config().vocab) {
                 return Err(TrainError::Data(format!("the {name} split has tokens outside the vocabulary")));
             }
         }
@@ -225,6 +234,11 @@ impl<'a, T: Real> Trainer<'a, T> {
         };
         let reader = Reader::new(32);
         Ok(Self { learner, method, config, data, reader, best: None, progress, started: None, restored: false })
+    }
+
+    /// Shape.
+    pub fn model(&self) -> &'a Model<T> {
+        self.learner.model
     }
 
     /// θ
@@ -376,13 +390,12 @@ impl<'a, T: Real> Trainer<'a, T> {
 
     /// What any rank wishes, all do.
     fn agree(&self, wish: Wish) -> Wish {
-        let mut strongest = [match wish {
+        let wish = match wish {
             Wish::Go => 0.0,
             Wish::Save => 1.0,
             Wish::Stop => 2.0,
-        }];
-        self.learner.comm.max(&mut strongest);
-        match strongest[0] {
+        };
+        match crate::comm::largest(self.learner.comm, wish) {
             0.0 => Wish::Go,
             1.0 => Wish::Save,
             _ => Wish::Stop,
@@ -443,7 +456,7 @@ impl<'a, T: Real> Trainer<'a, T> {
     }
 
     /// Reads a split the way that evaluations do; nothing if a single process is asked to stop meanwhile.
-    fn read_split(&mut self, text: &[u32], best: bool, watch: &mut dyn Watch) -> Option<Reading> {
+    fn read_split(&mut self, text: Text<'_>, best: bool, watch: &mut dyn Watch) -> Option<Reading> {
         let (alone, streams) = (self.learner.comm.size() == 1, self.config.eval_streams);
         let params = self.best.as_ref().filter(|_| best).unwrap_or(&self.learner.params);
         let streams = streams.min(text.len().saturating_sub(1)).max(1);
@@ -462,7 +475,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         let Some(valid) = self.read_split(self.data.valid, false, watch) else { return Ok(()) };
         // The training text read the same way: its beginning, as long as the validation split.
         let (text, limit) = (self.data.train, self.data.valid.len().max(10_000));
-        let text = &text[..text.len().min(limit)];
+        let text = text.part(0..text.len().min(limit));
         let Some(train) = self.read_split(text, false, watch) else { return Ok(()) };
         let train_ppl = train.perplexity();
         let window_ppl = (self.progress.nats / self.progress.epoch_tokens as f64).exp();
@@ -562,10 +575,11 @@ impl<'a, T: Real> Trainer<'a, T> {
         watch.save(self.snapshot(), why).map_err(TrainError::Watch)
     }
 
-    /// A copy of the whole state.
+    /// A copy of the whole state, on rank 0; all ranks ask for it together.
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        self.walk(&mut SnapshotWriter(&mut snapshot));
+        let mut writer = SnapshotWriter(&mut snapshot);
+        self.walk(&mut Collect { comm: self.learner.comm, walk: &mut writer });
         snapshot
     }
 
@@ -576,7 +590,7 @@ impl<'a, T: Real> Trainer<'a, T> {
     /// If the settings are others than the run's, so that something does not fit or is missing.
     pub fn restore(&mut self, snapshot: &Snapshot, best: Option<&Snapshot>) -> Result<(), TrainError> {
         let mut reader = SnapshotReader::new(snapshot);
-        self.walk(&mut reader);
+        self.walk(&mut Deal { comm: self.learner.comm, walk: &mut reader });
         reader.finish().map_err(TrainError::Checkpoint)?;
         self.restored = true;
         self.best = None;

@@ -121,7 +121,7 @@ fn timeless(event: Event) -> Event {
 /// Trains to the end in segments of at most `patience` questions, each in a fresh trainer. Also returns their number.
 fn train(model: &Model<f32>, config: &TrainConfig, text: &[u32], patience: usize) -> (Trace, usize) {
     let (valid, test) = (tokens(40), tokens(31));
-    let data = Data { train: text, valid: &valid, test: &test };
+    let data = Data::new(text, &valid, &test);
     let mut witness = Witness { events: Vec::new(), asked: 0, patience, last: None, best: None, end: None };
     let mut before = None;
     for segment in 1.. {
@@ -204,7 +204,7 @@ fn every_method_with_every_optimiser_resumes_anywhere() {
 #[test]
 fn what_does_not_fit_is_named() {
     let text = tokens(420);
-    let data = Data { train: &text, valid: &[], test: &[] };
+    let data = Data::new(&text, &[], &[]);
     let config = |method: &MethodConfig, rule: &str| TrainConfig {
         method: method.clone(),
         optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.05, clip: 0.5 },

@@ -6,9 +6,11 @@ mod eval;
 mod exchange;
 mod generate;
 mod prepare;
+mod report;
 mod reproduce;
 mod resume;
 mod resume_settings;
+mod sample;
 mod score;
 mod train;
 mod watch;
@@ -30,6 +32,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Bench(args) => bench::bench(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Score(args) => score::score(&args),
+        Command::Report(args) => report::report(&args),
         Command::Data(args) => data::data(&args),
         Command::Export(args) => exchange::export(&args),
         Command::Import(args) => exchange::import(&args),

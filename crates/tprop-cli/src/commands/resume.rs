@@ -36,8 +36,7 @@ pub fn resume(args: &args::Resume) -> Outcome {
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     same_corpus(&corpus, &snapshot)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    let tokens = corpus.train.len() + corpus.valid.len() + corpus.test.len();
-    prepare::check_memory(prepare::memory(&settings, &model, tokens))?;
+    prepare::check_memory(prepare::memory(&settings, &model, corpus.bytes()))?;
     let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &Solo)?;
     let best = best_for(&mut snapshot, &store, !changed.is_empty());
     trainer.restore(&snapshot, best.as_ref())?;

@@ -4,16 +4,17 @@ use std::path::Path;
 use std::time::Instant;
 
 use tprop::comm::{Comm, Solo};
+use tprop::corpus::synth::Memory;
 use tprop::corpus::{Corpus, Split};
 use tprop::kernel;
 use tprop::method::Advance;
 use tprop::model::Model;
-use tprop::record::{self, End, Event, Recorder, Start};
+use tprop::record::{self, BestPossible, End, Event, Recorder, Start};
 use tprop::train::{Data, TrainError, Trainer};
 
-use super::prepare;
 use super::resume::best_for;
 use super::watch::{Post, Watcher};
+use super::{prepare, sample};
 use crate::args::{self, Telling};
 use crate::console::{self, duration, grouped, short};
 use crate::disk;
@@ -41,7 +42,7 @@ pub fn train(args: &args::Train) -> Outcome {
     prepare::machine(settings.threads(), settings.simd())?;
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    let need = prepare::memory(&settings, &model, corpus.train.len() + corpus.valid.len() + corpus.test.len());
+    let need = prepare::memory(&settings, &model, corpus.bytes());
     if !args.dry_run {
         prepare::check_memory(need)?;
     }
@@ -79,7 +80,7 @@ pub fn train(args: &args::Train) -> Outcome {
         signals,
         step: 0,
     });
-    watcher.tell(&Event::Start(start(&model, &corpus, updates)))?;
+    watcher.tell(&Event::Start(start(&model, &corpus, updates, args.from.as_deref())))?;
     go(trainer, watcher, &run, &corpus, args.telling)
 }
 
@@ -107,10 +108,12 @@ pub fn progress(telling: Telling, settings: &Settings, updates: usize) -> Progre
 
 /// The splits of a corpus.
 pub fn data(corpus: &Corpus) -> Data<'_> {
-    Data { train: &corpus.train, valid: &corpus.valid, test: &corpus.test }
+    Data::new(&corpus.train, &corpus.valid, &corpus.test)
 }
 
-fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize) -> Start {
+fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, from: Option<&Path>) -> Start {
+    let best = |split| Some(corpus.reference.as_ref()?.perplexity(corpus.tokens(split), Memory::All));
+    let best_possible = best(Split::Valid).zip(best(Split::Test));
     Start {
         format: record::FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -123,6 +126,8 @@ fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize) -> Start
         updates_per_epoch: updates_per_epoch as u64,
         vocab: corpus.vocab.len() as u64,
         corpus: corpus.fingerprint.clone(),
+        from: from.map(|dir| dir.to_string_lossy().into_owned()),
+        best_possible: best_possible.map(|(valid, test)| BestPossible { valid, test }),
     }
 }
 
@@ -153,6 +158,7 @@ pub fn go(
         let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());
         return Err(Failure::new(code, message));
     }
+    sample::write(run, corpus, trainer.model(), trainer.best_params());
     if !telling.quiet {
         console::note(ending(&end));
     }
@@ -162,7 +168,7 @@ pub fn go(
     if !telling.quiet {
         let name = run.name();
         console::note(format!(
-            "\nnext:\n  tprop generate {name} --tokens 60\n  tprop eval {name} --split test --by-position\n  tprop export {name} --out exported"
+            "\nnext:\n  tprop generate {name} --tokens 60\n  tprop eval {name} --split test --by-position\n  tprop export {name} --out exported\n  tprop report {name}"
         ));
     }
     Ok(())

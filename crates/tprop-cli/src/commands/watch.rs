@@ -1,7 +1,7 @@
 //! Looks on while a run trains: appends to the record, shows progress, keeps checkpoints, obeys signals.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tprop::checkpoint::{Job, Newest, Saver, Snapshot, Store};
@@ -15,6 +15,7 @@ use crate::progress::Progress;
 use crate::run::Run;
 use crate::settings::{Checkpointing, Settings};
 use crate::signals::Signals;
+use crate::tensorboard::Board;
 
 /// Looks on while a run trains.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Watcher {
     run: Run,
     recorder: Recorder,
     record: PathBuf,
+    /// The same for TensorBoard.
+    board: Following,
     store: Store,
     saver: Saver,
     plan: Checkpointing,
@@ -43,6 +46,34 @@ pub struct Watcher {
 
 /// Where a checkpoint keeps the rate: its bits, then its digits.
 const RATE: &str = "real.optim.rate";
+
+/// The event file beside the record. It is made with the first numbers, when the run has certainly begun.
+#[derive(Debug)]
+enum Following {
+    NotYet,
+    With(Board),
+    /// It could not be written. A run is not worth losing for a file that can be made again, so that was only told.
+    No,
+}
+
+impl Following {
+    /// Follows an event that the record has already.
+    fn tell(&mut self, event: &Event, record: &Path) {
+        let done = match self {
+            Following::NotYet if matches!(event, Event::Step(_) | Event::Eval(_) | Event::End(_)) => {
+                Board::rebuild(record.parent().unwrap_or(Path::new("."))).map(|board| *self = Following::With(board))
+            }
+            Following::With(board) => board.tell(event),
+            Following::NotYet | Following::No => Ok(()),
+        };
+        if let Err(error) = done {
+            console::note(format!(
+                "tprop: warning: no event file for TensorBoard ({error}); record.jsonl has the same numbers"
+            ));
+            *self = Following::No;
+        }
+    }
+}
 
 type Told = Result<(), Box<dyn Error + Send + Sync>>;
 
@@ -74,6 +105,7 @@ impl Watcher {
     pub fn new(post: Post<'_>) -> Self {
         let plan = post.settings.checkpointing();
         Self {
+            board: Following::NotYet,
             run: post.run.clone(),
             recorder: post.recorder,
             record: post.run.path("record.jsonl"),
@@ -96,6 +128,7 @@ impl Watcher {
     /// Writes an event to the record and shows it.
     pub fn tell(&mut self, event: &Event) -> Outcome {
         self.recorder.append(event).map_err(|e| Failure::disk(&self.record, &e))?;
+        self.board.tell(event, &self.record);
         self.progress.show(event);
         if self.json && self.stopped != Some(Code::Terminated) {
             let line = serde_json::to_string(event).expect("events are JSON");
@@ -123,6 +156,7 @@ impl Watcher {
         snapshot.meta.insert(RATE.into(), format!("{:016x} {rate}", rate.to_bits()));
         let len = record_length(&snapshot);
         self.recorder = Recorder::resume(&self.record, len).map_err(|e| Failure::disk(&self.record, &e))?;
+        self.board = Following::NotYet; // made anew from what is left of the record
         (self.step, self.told) = (step, step);
         self.tell(&Event::Rate(RateChange { step, rate, reason: "diverged".into() }))?;
         self.hand_over(snapshot.clone(), false)?;

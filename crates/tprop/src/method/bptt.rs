@@ -8,33 +8,31 @@ use std::time::Instant;
 use super::pieces::Pieces;
 use super::{Advance, Batch, BpttConfig, Learner, Method, Update};
 use crate::clock::{Clock, Part};
-use crate::comm::{share, sum_gradient};
-use crate::model::Model;
-use crate::params::{Grads, Params, Walk};
+use crate::comm::gradient::Place;
+use crate::comm::{Comm, GradientSum, Shares, gather_numbers};
+use crate::params::{Grads, Rows, Walk};
 use crate::real::Real;
-use crate::window::Streams;
 
 /// Truncated BPTT.
 #[derive(Debug)]
 pub struct Bptt<T> {
     config: BpttConfig,
+    shares: Shares,
     /// Streams of this rank.
     streams: Range<usize>,
     windows: usize,
     pieces: Pieces<T>,
     /// The state at the beginning of the next window, one row a stream of this rank.
     carried: Vec<T>,
-    ends: Vec<T>,
+    /// Of one window, and the sum over windows (when an update takes several), shares and ranks.
     grads: Grads<T>,
-    /// Sum over windows when an update takes several.
-    total: Option<Grads<T>>,
+    total: GradientSum<T>,
     /// Next window of this epoch.
     at: u64,
-    /// Windows in `total`, and what they came to.
+    /// Windows in `total`, and what they came to: by share, the nats of each position, then of all.
     held: u64,
-    nats: f64,
-    by_position: Vec<f64>,
-    /// The last update's, over all ranks, and the sum of all positions behind them.
+    nats: Vec<f64>,
+    /// The last update's, over all ranks.
     told: Vec<f64>,
     clock: Clock,
 }
@@ -50,31 +48,25 @@ impl<T: Real> Bptt<T> {
                 config.streams, config.window
             ));
         }
-        if learner.comm.size() > config.streams {
-            return Err(format!(
-                "{} ranks share train.streams={}; use at least as many streams",
-                learner.comm.size(),
-                config.streams
-            ));
-        }
-        let streams = share(config.streams, learner.comm.rank(), learner.comm.size());
+        let shares = Shares::deal(learner.comm, config.streams, "streams")?;
+        let streams = shares.owned();
         let windows = learner.streams(config.streams).length() / config.window;
         let width = model.state_width();
         let several = config.batch != Batch::Mini { accumulate: 1 };
-        let pieces = Pieces::new(model, streams.len(), config.window);
+        let parts = shares.parts();
+        let pieces = Pieces::new(model, &parts, config.window);
         Ok(Self {
             windows,
             pieces,
             carried: vec![model.rest(); streams.len() * width],
-            ends: vec![T::ZERO; streams.len() * width],
             grads: model.grads(),
-            total: several.then(|| model.grads()),
+            total: GradientSum::new(model, &shares, several),
             at: 0,
             held: 0,
-            nats: 0.0,
-            by_position: vec![0.0; config.window],
+            nats: vec![0.0; parts.len() * (config.window + 1)],
             told: vec![0.0; config.window + 1],
             clock: Clock::default(),
+            shares,
             streams,
             config,
         })
@@ -87,27 +79,49 @@ impl<T: Real> Bptt<T> {
         }
     }
 
-    /// ∂(mean nats)/∂θ of one window into `self.grads`.
-    fn gradient(&mut self, model: &Model<T>, params: &Params<T>, cut: &Streams) {
-        let width = model.state_width();
-        let scale = T::of(1.0 / (self.config.streams * self.config.window) as f64);
+    /// The update's nats over all shares, in their order, into `told`.
+    fn gather_nats(&mut self, comm: &dyn Comm) {
+        let len = self.config.window + 1;
+        self.told.clear();
+        self.told.extend(&self.nats);
+        self.nats.fill(0.0);
+        gather_numbers(comm, &mut self.told);
+        for from in (len..self.told.len()).step_by(len) {
+            let (sums, share) = self.told.split_at_mut(from);
+            sums[..len].iter_mut().zip(&*share).for_each(|(sum, x)| *sum += x);
+        }
+        self.told.truncate(len);
+    }
+
+    /// Adds ∂(mean nats)/∂θ of window `at` of one share to the sums; `last`: of this update.
+    fn gradient(&mut self, l: &Learner<T>, share: usize, at: usize, last: bool) {
+        let (model, params) = (l.model, &l.params);
+        let (width, window) = (model.state_width(), self.config.window);
+        let cut = l.streams(self.config.streams);
+        let scale = T::of(1.0 / (self.config.streams * window) as f64);
         self.grads.clear();
-        for i in 0..self.pieces.count() {
+        let nats = &mut self.nats[share * (window + 1)..][..window + 1];
+        for i in self.pieces.of_share(share) {
+            let place = Place { share, last };
+            let last_piece = self.pieces.place(i).last;
             let (rows, tape) = self.pieces.get(i);
-            let at = self.at as usize * self.config.window;
             // Block 0 of each stream, so that row = stream.
             let streams = self.streams.start + rows.start..self.streams.start + rows.end;
-            cut.fill(&tape.layout(), at, streams, &mut tape.inputs, &mut tape.targets);
+            cut.fill(&tape.layout(), at * window, streams, &mut tape.inputs, &mut tape.targets);
             let states = rows.start * width..rows.end * width;
             model.prepare(params, tape);
             model.recur(params, tape, &self.carried[states.clone()]);
-            model.ends(tape, &mut self.ends[states]);
-            self.nats += model.loss(params, tape, scale, None, Some(&mut self.grads));
-            tape.nats_by_step(&mut self.by_position);
-            model.backward(params, tape, true, None, None, Some(&mut self.grads));
+            model.ends(tape, &mut self.carried[states]);
+            nats[window] += model.loss(params, tape, scale, None, Some(&mut self.grads));
+            tape.nats_by_step(&mut nats[..window]);
+            let mut ready = |grads: &mut Grads<T>, group| {
+                if last_piece {
+                    self.total.ready(l.comm, grads, place, group);
+                }
+            };
+            ready(&mut self.grads, 0);
+            model.backward_telling(params, tape, true, None, None, Some(&mut self.grads), &mut ready);
         }
-        self.grads.settle();
-        std::mem::swap(&mut self.carried, &mut self.ends);
     }
 }
 
@@ -118,38 +132,37 @@ impl<T: Real> Method<T> for Bptt<T> {
     }
 
     fn advance(&mut self, learner: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Advance {
-        let cut = learner.streams(self.config.streams);
         if self.at as usize == self.windows {
             return Advance::EpochEnd;
         }
-        loop {
-            self.gradient(learner.model, &learner.params, &cut);
-            self.at += 1;
-            self.held += 1;
-            if let Some(total) = &mut self.total {
-                total.add(&self.grads);
+        let first = self.at as usize;
+        let last = self.windows.min(first + self.windows_per_update() - self.held as usize);
+        // A share's windows come one after the other, so that its sum over them is made before shares are added up.
+        for share in 0..self.shares.mine().len() {
+            if share > 0 {
+                self.total.begin_share();
             }
-            if self.held as usize == self.windows_per_update() || self.at as usize == self.windows {
-                break;
+            for at in first..last {
+                self.gradient(learner, share, at, at + 1 == last);
+                // Ranks could not agree on a pause here, and whether they can must not depend on their number.
+                if self.shares.count() == 1 {
+                    (self.at, self.held) = (self.at + 1, self.held + 1);
+                    if at + 1 < last && pause() {
+                        return Advance::Paused;
+                    }
+                }
             }
-            if pause() {
-                return Advance::Paused;
-            }
+        }
+        if self.shares.count() > 1 {
+            (self.at, self.held) = (last as u64, (last - first) as u64);
         }
         let since = Instant::now();
-        let window = self.config.window;
-        self.told[..window].copy_from_slice(&self.by_position);
-        self.told[window] = std::mem::take(&mut self.nats);
-        self.by_position.fill(0.0);
-        learner.comm.sum(&mut self.told);
-        let nats = self.told[window];
+        self.gather_nats(learner.comm);
+        let nats = self.told[self.config.window];
         let tokens = self.held * (self.config.streams * self.config.window) as u64;
-        let grads = self.total.as_mut().unwrap_or(&mut self.grads);
-        sum_gradient(learner.comm, grads);
+        let grads = self.total.finish(learner.comm, &mut self.grads);
         let norm = learner.optimiser.update(&mut learner.params, grads, 1.0 / self.held as f64);
-        if let Some(total) = &mut self.total {
-            total.clear();
-        }
+        self.total.begin_share();
         self.held = 0;
         self.clock.book(Part::Optimiser, since);
         if !norm.is_finite() || !nats.is_finite() {
@@ -173,13 +186,17 @@ impl<T: Real> Method<T> for Bptt<T> {
     fn walk(&mut self, walk: &mut dyn Walk<T>) {
         walk.count("bptt.at", &mut self.at);
         walk.count("bptt.held", &mut self.held);
-        walk.real("bptt.nats", &mut self.nats);
-        for (i, nats) in self.by_position.iter_mut().enumerate() {
+        // Between two updates these are spent, so it does not matter that there may be more shares.
+        let (positions, all) = self.nats.split_at_mut(self.config.window);
+        walk.real("bptt.nats", &mut all[0]);
+        for (i, nats) in positions.iter_mut().enumerate() {
             walk.real(&format!("bptt.nats.{i}"), nats);
         }
-        let rows = self.streams.len();
-        walk.tensor("bptt.carried", rows, self.carried.len() / rows.max(1), &mut self.carried);
-        if let Some(total) = &mut self.total {
+        let own = self.streams.len();
+        let rows = Rows { repeat: 1, first: self.streams.start, own, all: self.config.streams };
+        walk.rows("bptt.carried", rows, self.carried.len() / own, &mut self.carried);
+        // With several shares nobody looks in between two windows.
+        if let (Some(total), 1) = (self.total.whole_mut(), self.shares.count()) {
             total.walk("bptt.total", walk);
         }
     }

@@ -3,11 +3,13 @@
 //! A rank owns the states at the starts of its blocks; behind them stands one more slot per stream: the start of the next rank's
 //! first block, or, behind the last block of all, the slot that `last` speaks of. Row q + S is the target of row q.
 
+use std::ops::Range;
+
 use super::{BtpropConfig, DualRule, First, Last, LossOn, Starts, StateRule, StateScale};
-use crate::comm::{Comm, Post};
+use crate::comm::{Comm, Post, Topic};
 use crate::model::Model;
 use crate::objective::Constraint;
-use crate::params::Walk;
+use crate::params::{Rows, Walk};
 use crate::real::Real;
 
 /// ε of the states' Adagrad, as in the release.
@@ -37,12 +39,17 @@ pub(super) struct States<T> {
     pub d_start: Vec<T>,
     /// ∂L/∂t of the blocks that end there.
     pub d_target: Vec<T>,
-    /// Σ of ‖Δs‖ over this window's steps.
-    pub moved: f64,
+    /// The row behind the last one of each share.
+    share_ends: Vec<usize>,
+    /// Σ of ‖Δs‖ over this window's steps, by share.
+    pub moved: Vec<f64>,
+    /// Σ ‖Δs‖² of the last step and the number of values, by share.
+    pub shifts: Vec<[f64; 2]>,
+    /// Letters with the next rank's first states that are on their way.
+    due: usize,
     /// What the rank before pulls at my first starts; 0 if there is none.
     before: Vec<T>,
     scratch: Scratch<T>,
-    post: Post,
 }
 
 /// Work space of one row.
@@ -54,8 +61,10 @@ struct Scratch<T> {
 }
 
 impl<T: Real> States<T> {
-    pub fn new(config: &BtpropConfig, model: &Model<T>, rows: usize, streams: usize, ranks: (bool, bool)) -> Self {
-        let width = model.state_width();
+    /// For the rows of this rank's shares.
+    pub fn new(config: &BtpropConfig, model: &Model<T>, shares: &[Range<usize>], ranks: (bool, bool)) -> Self {
+        let (width, streams) = (model.state_width(), config.streams);
+        let rows = shares.last().map_or(0, |rows| rows.end);
         let all = || vec![T::ZERO; (rows + streams) * width];
         let keeps_latent = matches!(config.constraint, Constraint::Tanh | Constraint::Binary);
         Self {
@@ -71,10 +80,12 @@ impl<T: Real> States<T> {
             duals: config.solver.duals().map(|_| vec![T::ZERO; rows * width]),
             d_start: vec![T::ZERO; rows * width],
             d_target: vec![T::ZERO; rows * width],
-            moved: 0.0,
+            share_ends: shares.iter().map(|rows| rows.end).collect(),
+            moved: vec![0.0; shares.len()],
+            shifts: vec![[0.0; 2]; shares.len()],
+            due: 0,
             before: vec![T::ZERO; streams * width],
             scratch: Scratch { slope: vec![T::ZERO; width], old: vec![T::ZERO; width], order: Vec::new() },
-            post: Post::default(),
         }
     }
 
@@ -101,7 +112,7 @@ impl<T: Real> States<T> {
 
     /// Forgets what a minibatch must not inherit.
     pub fn begin_window(&mut self, keep_duals: bool) {
-        self.moved = 0.0;
+        self.moved.fill(0.0);
         if let Some(sums) = &mut self.sums {
             sums.fill(T::ZERO);
         }
@@ -135,17 +146,32 @@ impl<T: Real> States<T> {
         }
     }
 
-    /// s ← s − η · slope for every state that may move (targets, if the starts are held). Returns Σ ‖Δ‖² and the number of values.
-    pub fn step(&mut self, config: &BtpropConfig, model: &Model<T>, comm: &dyn Comm, blocks: usize) -> (f64, f64) {
+    /// Sends on what my last blocks pull at the next rank's first states; [`Self::step`] there waits for it.
+    pub fn send_slopes(&self, comm: &dyn Comm) {
+        if !self.last_rank {
+            let from = (self.rows - self.streams) * self.width;
+            Post(comm).send(comm.rank() + 1, Topic::SLOPES, &self.d_target[from..]);
+        }
+    }
+
+    /// s ← s − η · slope for every state that may move (targets, if the starts are held). Notes the shifts.
+    pub fn step(&mut self, config: &BtpropConfig, model: &Model<T>, comm: &dyn Comm, blocks: usize) {
         let (width, streams) = (self.width, self.streams);
-        self.post.forward(comm, &self.d_target[(self.rows - streams) * width..], &mut self.before);
+        if !self.first_rank {
+            Post(comm).receive(comm.rank() - 1, Topic::SLOPES, &mut self.before);
+        }
         let scale = match config.states.scale {
             StateScale::Block => T::of(blocks as f64),
             StateScale::Mean => T::ONE,
         };
         let moves = self.movable(config);
-        let (mut squares, mut count) = (0.0, 0.0);
+        self.shifts.fill([0.0; 2]);
+        let mut share = 0;
         for q in (0..self.rows + streams).filter(|&q| moves(q)) {
+            // What stands behind the last row belongs to its share.
+            while q >= self.share_ends[share] && share + 1 < self.share_ends.len() {
+                share += 1;
+            }
             for (j, g) in self.scratch.slope.iter_mut().enumerate() {
                 let mut sum = if q < self.rows { self.d_start[q * width + j] } else { T::ZERO };
                 sum += match q.checked_sub(streams) {
@@ -155,11 +181,10 @@ impl<T: Real> States<T> {
                 *g = sum * scale;
             }
             let moved = self.move_row(q, config, model);
-            self.moved += moved.sqrt();
-            squares += moved;
-            count += width as f64;
+            self.moved[share] += moved.sqrt();
+            self.shifts[share][0] += moved;
+            self.shifts[share][1] += width as f64;
         }
-        (squares, count)
     }
 
     /// S·M·∂L/∂s of every slot, for a lone rank: what flows back through the block that starts there and what pulls at it as a target.
@@ -173,17 +198,16 @@ impl<T: Real> States<T> {
         (0..own + slots).map(|at| slope(at) * scale).collect()
     }
 
-    /// s ← s + δ for every slot, 0 where it does not move. Returns as [`Self::step`].
-    pub fn shift(&mut self, delta: &[T]) -> (f64, f64) {
-        let (mut squares, mut count) = (0.0, 0.0);
+    /// s ← s + δ for every slot of a lone rank, 0 where it does not move. Notes the shifts.
+    pub fn shift(&mut self, delta: &[T]) {
+        self.shifts.fill([0.0; 2]);
         for (row, delta) in self.starts.chunks_exact_mut(self.width).zip(delta.chunks_exact(self.width)) {
             row.iter_mut().zip(delta).for_each(|(s, &d)| *s += d);
             let moved = crate::kernel::sum_squares(delta);
-            self.moved += moved.sqrt();
-            squares += moved;
-            count += if moved == 0.0 { 0.0 } else { self.width as f64 };
+            self.moved[0] += moved.sqrt();
+            self.shifts[0][0] += moved;
+            self.shifts[0][1] += if moved == 0.0 { 0.0 } else { self.width as f64 };
         }
-        (squares, count)
     }
 
     /// Which slots may move.
@@ -228,25 +252,41 @@ impl<T: Real> States<T> {
         row.iter().zip(&*old).map(|(a, b)| (a.f64() - b.f64()).powi(2)).sum()
     }
 
-    /// Sends my first states to the rank before, whose last blocks aim at them.
+    /// Sends my first states (targets, if the starts are held) to the rank before, whose last blocks aim at them.
     pub fn refresh(&mut self, comm: &dyn Comm) {
-        let slots = self.streams * self.width;
+        if !self.first_rank {
+            let slots = self.streams * self.width;
+            let variable = self.targets.as_ref().unwrap_or(&self.starts);
+            Post(comm).send(comm.rank() - 1, Topic::STARTS, &variable[..slots]);
+        }
+        self.due += usize::from(!self.last_rank);
+    }
+
+    /// Waits for the next rank's first states until at most `late` letters are still on their way.
+    pub fn arrive(&mut self, comm: &dyn Comm, late: usize) {
         let from = self.rows * self.width;
-        for variable in [Some(&mut self.starts), self.targets.as_mut()].into_iter().flatten() {
-            let (own, behind) = variable.split_at_mut(from);
-            self.post.back(comm, &own[..slots], behind);
+        while self.due > late {
+            let variable = self.targets.as_mut().unwrap_or(&mut self.starts);
+            Post(comm).receive(comm.rank() + 1, Topic::STARTS, &mut variable[from..]);
+            self.due -= 1;
         }
     }
 
     /// The starts become the end states of the blocks before them; `ends` has one row for each of this rank's.
     pub fn take_ends(&mut self, ends: &[T], comm: &dyn Comm, behind_too: bool) {
         let slots = self.streams * self.width;
-        self.post.forward(comm, &ends[ends.len() - slots..], &mut self.starts[..slots]);
-        self.starts[slots..ends.len()].copy_from_slice(&ends[..ends.len() - slots]);
-        if behind_too && self.last_rank {
-            self.starts[ends.len()..].copy_from_slice(&ends[ends.len() - slots..]);
+        let (inside, last) = ends.split_at(ends.len() - slots);
+        if !self.last_rank {
+            Post(comm).send(comm.rank() + 1, Topic::ENDS, last);
         }
-        self.refresh(comm);
+        if !self.first_rank {
+            Post(comm).receive(comm.rank() - 1, Topic::ENDS, &mut self.starts[..slots]);
+        }
+        self.starts[slots..ends.len()].copy_from_slice(inside);
+        // What the next rank has received just now.
+        if behind_too || !self.last_rank {
+            self.starts[ends.len()..].copy_from_slice(last);
+        }
     }
 
     /// u ← u + α r and its relatives, for the given rows.
@@ -276,24 +316,26 @@ impl<T: Real> States<T> {
         }
     }
 
-    /// Everything that persists over the run, for batch mode.
-    pub fn walk(&mut self, walk: &mut dyn Walk<T>, pass: bool) {
-        let (width, slots) = (self.width, self.rows + self.streams);
-        walk.tensor("btprop.starts", slots, width, &mut self.starts);
+    /// Everything that persists over the run, for batch mode. `first` is this rank's first row, `rows` are those of all ranks.
+    pub fn walk(&mut self, walk: &mut dyn Walk<T>, first: usize, rows: usize) {
+        let (width, streams) = (self.width, self.streams);
+        // The slots behind the last row are the next rank's, unless there is none.
+        let own = self.rows + if self.last_rank { streams } else { 0 };
+        let slots = Rows { repeat: 1, first, own, all: rows + streams };
+        let blocks = Rows { repeat: 1, first, own: self.rows, all: rows };
+        walk.rows("btprop.starts", slots, width, &mut self.starts);
         let optional = [("targets", &mut self.targets), ("latent", &mut self.latent), ("sums", &mut self.sums)];
         for (name, values) in optional {
             if let Some(values) = values {
-                walk.tensor(&format!("btprop.{name}"), slots, width, values);
+                walk.rows(&format!("btprop.{name}"), slots, width, values);
             }
         }
         if let Some(duals) = &mut self.duals {
-            walk.tensor("btprop.duals", self.rows, width, duals);
+            walk.rows("btprop.duals", blocks, width, duals);
         }
-        if pass {
-            walk.tensor("btprop.d_start", self.rows, width, &mut self.d_start);
-            walk.tensor("btprop.d_target", self.rows, width, &mut self.d_target);
-        }
-        walk.real("btprop.moved", &mut self.moved);
+        walk.rows("btprop.d_start", blocks, width, &mut self.d_start);
+        walk.rows("btprop.d_target", blocks, width, &mut self.d_target);
+        walk.real("btprop.moved", &mut self.moved[0]);
     }
 }
 

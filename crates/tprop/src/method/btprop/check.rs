@@ -20,12 +20,6 @@ pub(super) fn check<T: Real>(
             s * wanted * b + 1
         ));
     }
-    if per_window < learner.comm.size() {
-        return Err(format!(
-            "{} ranks share {per_window} blocks; use btprop.blocks of at least that",
-            learner.comm.size()
-        ));
-    }
     if config.loss == LossOn::Free && b != 1 {
         return Err(format!("btprop.loss=free needs btprop.block=1, not {b}: use loss=predicted for longer blocks"));
     }

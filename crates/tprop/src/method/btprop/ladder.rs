@@ -34,12 +34,12 @@ impl<T: Real> Btprop<T> {
                     me.states.behind_mut().fill(T::ZERO);
                 }
             }
-            me.states.moved = 0.0;
+            me.states.moved.fill(0.0);
             if me.states.first_rank && (!persists || me.config.first == First::Fixed) {
                 let carried = &me.carried;
                 me.states.starts[..slots].copy_from_slice(carried);
             }
-            me.known = Known::default();
+            me.known.fill(Known::default());
         })?;
         if !persists {
             match self.config.init {
@@ -59,10 +59,11 @@ impl<T: Real> Btprop<T> {
             }
         }
         self.once(|me| {
-            me.states.refresh(l.comm);
             if !persists {
                 me.states.settle(&me.config, l.model);
             }
+            me.states.refresh(l.comm);
+            me.states.arrive(l.comm, 0);
         })
     }
 
@@ -80,7 +81,7 @@ impl<T: Real> Btprop<T> {
             } else {
                 me.recur(l, i);
             }
-            me.known.recurrence = false;
+            me.known[i].recurrence = false;
         })?;
         self.once(|me| {
             let behind = me.config.loss == LossOn::Free;
@@ -88,54 +89,49 @@ impl<T: Real> Btprop<T> {
         })
     }
 
-    /// s_{k+1} ← F_k(s_k), block after block: the exact trajectory, with every residual 0.
+    /// s_{k+1} ← F_k(s_k), block after block: the exact trajectory, with every residual 0. Ranks take turns.
     pub(super) fn follow(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Step {
         let (s, width) = (self.config.streams, self.states.width());
-        let slots = s * width;
-        for turn in 0..l.comm.size() {
-            if turn == l.comm.rank() {
-                let chunk = 64;
-                let own = self.mine.len() / s;
-                self.pass_over(own.div_ceil(chunk), pause, |me, i| {
-                    let cut = l.streams(s);
-                    let at = me.at as usize * me.config.blocks * me.config.block;
-                    // A single piece's input products serve the later passes as well.
-                    let alone = me.pieces.count() == 1;
-                    if alone {
-                        me.prepare(l, 0);
-                    }
-                    let lane = me.lane.as_mut().expect("made for this init");
-                    lane.forget_weights();
-                    for k in i * chunk..own.min((i + 1) * chunk) {
-                        if alone {
-                            let (_, tape) = me.pieces.get(0);
-                            l.model.take_inputs(lane, tape, k * s);
-                        } else {
-                            let rows = me.mine.start + k * s..me.mine.start + (k + 1) * s;
-                            cut.fill(&lane.layout(), at, rows, &mut lane.inputs, &mut lane.targets);
-                            l.model.prepare(&l.params, lane);
-                        }
-                        let (here, next) = me.states.starts[k * slots..(k + 2) * slots].split_at_mut(slots);
-                        l.model.recur(&l.params, lane, here);
-                        // Behind the last block stands a target of its own unless the loss looks at it.
-                        if k + 1 < own || !me.states.last_rank || me.config.loss == LossOn::Free {
-                            l.model.ends(lane, next);
-                        }
-                    }
-                })?;
-            } else {
-                self.pass_over(0, pause, |_, _| {})?;
+        let (slots, chunk) = (s * width, 64);
+        let own = self.mine.len() / s;
+        self.once(|me| {
+            if !me.states.first_rank {
+                Post(l.comm).receive(l.comm.rank() - 1, Topic::ENDS, &mut me.states.starts[..slots]);
             }
-            self.once(|me| {
-                let States { starts, d_start, .. } = &mut me.states;
-                let (own, behind) = starts.split_at_mut(me.mine.len() * width);
-                // `d_start` is free before the first slope.
-                me.post.forward(l.comm, behind, &mut d_start[..slots]);
-                if l.comm.rank() == turn + 1 {
-                    own[..slots].copy_from_slice(&d_start[..slots]);
+        })?;
+        self.pass_over(own.div_ceil(chunk), pause, |me, i| {
+            let cut = l.streams(s);
+            let at = me.at as usize * me.config.blocks * me.config.block;
+            if let Some(lane) = &mut me.lane {
+                lane.forget_weights();
+            }
+            for k in i * chunk..own.min((i + 1) * chunk) {
+                // Input products of tapes that are kept serve the later passes as well.
+                let piece = me.pieces.holding(k * s);
+                if me.pieces.kept {
+                    me.prepare(l, piece);
                 }
-            })?;
-        }
-        Ok(())
+                let lane = me.lane.as_mut().expect("made for this init");
+                if me.pieces.kept {
+                    let (rows, tape) = me.pieces.get(piece);
+                    l.model.take_inputs(lane, tape, k * s - rows.start);
+                } else {
+                    let rows = me.mine.start + k * s..me.mine.start + (k + 1) * s;
+                    cut.fill(&lane.layout(), at, rows, &mut lane.inputs, &mut lane.targets);
+                    l.model.prepare(&l.params, lane);
+                }
+                let (here, next) = me.states.starts[k * slots..(k + 2) * slots].split_at_mut(slots);
+                l.model.recur(&l.params, lane, here);
+                // Behind the last block stands a target of its own unless the loss looks at it.
+                if k + 1 < own || !me.states.last_rank || me.config.loss == LossOn::Free {
+                    l.model.ends(lane, next);
+                }
+            }
+        })?;
+        self.once(|me| {
+            if !me.states.last_rank {
+                Post(l.comm).send(l.comm.rank() + 1, Topic::ENDS, &me.states.starts[own * slots..]);
+            }
+        })
     }
 }

@@ -25,11 +25,11 @@ use super::{
     Starts, StateScale, ThetaSolver, Update,
 };
 use crate::clock::{Clock, Part};
-use crate::comm::{Post, share, sum_gradient};
+use crate::comm::{GradientSum, Post, Shares, Topic, gather_numbers};
 use crate::mat::{Mat, MatMut};
 use crate::model::Tape;
 use crate::objective::{Boundary, Coupler, CouplingSums};
-use crate::params::{Grads, Walk};
+use crate::params::{Grads, Rows, Walk};
 use crate::real::Real;
 use crate::window::Layout;
 
@@ -41,6 +41,8 @@ pub struct Btprop<T> {
     ignore: Option<u32>,
     /// M·S of the window, over all ranks.
     blocks: usize,
+    /// How the blocks are dealt.
+    shares: Shares,
     /// Rows of this rank.
     mine: Range<usize>,
     windows: usize,
@@ -55,9 +57,9 @@ pub struct Btprop<T> {
     /// Free states that the loss looks at, and its slopes there.
     seen: Vec<T>,
     d_seen: Vec<T>,
+    /// Of one piece, and the sum over pieces, shares and ranks.
     grads: Grads<T>,
-    /// Sum over pieces when there are several.
-    total: Option<Grads<T>>,
+    total: GradientSum<T>,
     /// What the last epoch left: states and duals of all windows.
     stored: Option<Vec<T>>,
     stored_duals: Option<Vec<T>>,
@@ -67,36 +69,36 @@ pub struct Btprop<T> {
     epoch: u64,
     at: u64,
     script: Script,
-    known: Known,
-    sums: Sums,
+    /// What each piece's tape still holds.
+    known: Vec<Known>,
+    /// By share.
+    sums: Vec<Sums>,
+    norm: f64,
     /// The last window's sums over all ranks, then its nats by position.
     told: Vec<f64>,
-    post: Post,
     /// Sums of this epoch, for the schedule of λ.
     epoch_residual: f64,
     epoch_moved: f64,
-    exchanges: u64,
     clock: Clock,
 }
 
-/// What the last θ pass saw.
+/// What the last θ pass saw of a share.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     nats: f64,
     by_position: Vec<f64>,
     coupling: CouplingSums,
-    norm: f64,
 }
 
 impl Sums {
     fn clear(&mut self) {
-        (self.nats, self.coupling, self.norm) = (0.0, CouplingSums::default(), 0.0);
+        (self.nats, self.coupling) = (0.0, CouplingSums::default());
         self.by_position.fill(0.0);
     }
 }
 
-/// Numbers in front of the positions in `told`.
-const TOLD: usize = 7;
+/// Numbers in front of the positions in `told`: the largest residual, then sums.
+const TOLD: usize = 8;
 
 impl<T: Real> Btprop<T> {
     /// Plans the windows of a training split. The text says what does not fit.
@@ -109,32 +111,33 @@ impl<T: Real> Btprop<T> {
             Batch::Mini { .. } => (config.blocks, length / (b * config.blocks)),
         };
         check(&config, model, learner, per_window, windows)?;
+        let shares = Shares::deal(learner.comm, per_window, "blocks")?;
         let blocks = per_window * s;
-        let owned = share(per_window, learner.comm.rank(), learner.comm.size());
+        let owned = shares.owned();
         let mine = owned.start * s..owned.end * s;
+        let parts: Vec<_> = shares.parts().iter().map(|part| part.start * s..part.end * s).collect();
         let rows = mine.len();
         let width = model.state_width();
         let full = config.batch == Batch::Full;
-        let pieces = Pieces::new(model, rows, b);
+        let pieces = Pieces::new(model, &parts, b);
         let keeps_states = !full && matches!(config.init, Init::Stored { .. });
         let keeps_duals = !full && config.solver.duals().is_some_and(|d| d.stored);
         let ranks = (mine.start == 0, mine.end == blocks);
-        let piece_rows = if pieces.count() > 1 { 0 } else { rows };
         Ok(Self {
             ignore: match config.ignore {
                 Ignore::None => None,
-                Ignore::First => learner.tokens.first().copied(),
+                Ignore::First => learner.tokens.iter().next(),
                 Ignore::Token(token) => Some(token),
             },
             lane: (config.init == Init::Sequential).then(|| model.tape(Layout::new(s, b))),
-            states: States::new(&config, model, rows, s, ranks),
+            states: States::new(&config, model, &parts, ranks),
             coupler: Coupler::new(config.penalty),
             ends: vec![T::ZERO; rows * width],
-            d_end: vec![T::ZERO; if piece_rows > 0 { rows * width } else { 0 }],
+            d_end: vec![T::ZERO; if pieces.count() > 1 { 0 } else { rows * width }],
             seen: Vec::new(),
             d_seen: Vec::new(),
             grads: model.grads(),
-            total: (pieces.count() > 1).then(|| model.grads()),
+            total: GradientSum::new(model, &shares, pieces.several_a_share()),
             stored: keeps_states.then(|| vec![model.rest(); windows * rows * width]),
             stored_duals: keeps_duals.then(|| vec![T::ZERO; windows * rows * width]),
             carried: vec![model.rest(); s * width],
@@ -142,15 +145,15 @@ impl<T: Real> Btprop<T> {
             epoch: 0,
             at: 0,
             script: Script::default(),
-            known: Known::default(),
-            sums: Sums { by_position: vec![0.0; config.block], ..Sums::default() },
+            known: vec![Known::default(); pieces.count()],
+            sums: vec![Sums { by_position: vec![0.0; config.block], ..Sums::default() }; parts.len()],
+            norm: 0.0,
             told: Vec::new(),
-            post: Post::default(),
             epoch_residual: 0.0,
             epoch_moved: 0.0,
-            exchanges: 0,
             clock: Clock::default(),
             blocks,
+            shares,
             mine,
             windows,
             pieces,
@@ -171,7 +174,7 @@ impl<T: Real> Btprop<T> {
                 self.state_steps(l, pause)?;
                 self.update_duals(l, pause)?; // u ← u + α r
                 self.theta_steps(l, pause)?;
-                return self.finish();
+                return self.finish(l);
             }
             Solver::Penalty | Solver::Admm { .. } => {
                 self.state_steps(l, pause)?;
@@ -179,7 +182,7 @@ impl<T: Real> Btprop<T> {
             }
         }
         self.update_duals(l, pause)?; // u ← u + α r
-        self.finish()
+        self.finish(l)
     }
 
     fn state_steps(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Step {
@@ -227,6 +230,9 @@ impl<T: Real> Btprop<T> {
             me.recur(l, i);
             let (rows, _) = me.pieces.get(i);
             let tied = rows.start..rows.end.min(me.tied_rows());
+            if i + 1 == me.pieces.count() {
+                me.states.arrive(l.comm, me.config.staleness);
+            }
             if !tied.is_empty() {
                 let ends = &me.ends[tied.start * me.states.width()..tied.end * me.states.width()];
                 me.states.raise_duals(tied, ends, duals.rule, duals.rate, me.lambda, me.blocks);
@@ -235,28 +241,28 @@ impl<T: Real> Btprop<T> {
     }
 
     fn move_states(&mut self, l: &Learner<T>, step: usize) {
-        let (squares, count) = match self.config.theta_solver {
+        match self.config.theta_solver {
             ThetaSolver::Gradient => self.states.step(&self.config, l.model, l.comm, self.blocks),
             ThetaSolver::LeastSquares { .. } => self.solve_states(l),
-        };
-        if self.exchanges.is_multiple_of(self.config.staleness as u64 + 1) {
-            self.states.refresh(l.comm);
         }
-        self.exchanges += 1;
+        self.states.refresh(l.comm);
         if self.config.states.tolerance > 0.0 {
-            let mut sums = [squares, count];
-            l.comm.sum(&mut sums);
-            if (sums[0] / sums[1].max(1.0)).sqrt() < self.config.states.tolerance {
+            let shifts = &mut self.told;
+            shifts.clear();
+            shifts.extend(self.states.shifts.as_flattened());
+            gather_numbers(l.comm, shifts);
+            let [squares, count] = shifts.as_chunks::<2>().0.iter().fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
+            if (squares / count.max(1.0)).sqrt() < self.config.states.tolerance {
                 self.script.settled = step as u64 + 1;
             }
         }
         if self.config.starts == Starts::Moving {
-            (self.known.recurrence, self.known.loss) = (false, false);
+            self.known.iter_mut().for_each(|known| (known.recurrence, known.loss) = (false, false));
         }
     }
 
     /// s ← argmin of the quadratic model; as [`States::step`].
-    fn solve_states(&mut self, l: &Learner<T>) -> (f64, f64) {
+    fn solve_states(&mut self, l: &Learner<T>) {
         let weight = match self.config.states.scale {
             StateScale::Block => 1.0,
             StateScale::Mean => self.blocks as f64,
@@ -269,7 +275,7 @@ impl<T: Real> Btprop<T> {
             first_moves: self.config.first == First::Free,
         };
         let delta = problem.solve(l.model, &l.params, &self.states.slopes(self.blocks));
-        self.states.shift(&delta)
+        self.states.shift(&delta);
     }
 
     /// Tokens of the rows, if θ or the states are solved for (B = 1).
@@ -284,10 +290,8 @@ impl<T: Real> Btprop<T> {
     fn move_theta(&mut self, l: &mut Learner<T>) {
         let since = Instant::now();
         let inputs = self.inputs(l);
-        let grads = self.total.as_mut().unwrap_or(&mut self.grads);
-        grads.settle();
-        sum_gradient(l.comm, grads);
-        self.sums.norm = match self.config.theta_solver {
+        let grads = self.total.finish(l.comm, &mut self.grads);
+        self.norm = match self.config.theta_solver {
             ThetaSolver::Gradient => l.optimiser.update(&mut l.params, grads, 1.0),
             ThetaSolver::LeastSquares { ridge } => {
                 let starts = &self.states.starts[self.states.own()];
@@ -296,25 +300,26 @@ impl<T: Real> Btprop<T> {
             }
         };
         self.keep_carried(l);
-        self.known = Known { tokens: self.known.tokens, ..Known::default() };
+        self.known.iter_mut().for_each(|known| *known = Known { tokens: known.tokens, ..Known::default() });
         self.clock.book(Part::Optimiser, since);
     }
 
-    /// F_M(s_M) of this pass begins the next window; every rank keeps it.
+    /// F_M(s_M) of this pass begins the next window; the rank with the first blocks keeps it.
     fn keep_carried(&mut self, l: &Learner<T>) {
-        let slots = self.carried.len();
-        let last = &self.ends[self.ends.len() - slots..];
-        if self.states.last_rank {
-            self.carried.copy_from_slice(last);
-        } else {
-            self.carried.fill(T::ZERO);
+        let last = &self.ends[self.ends.len() - self.carried.len()..];
+        match (self.states.first_rank, self.states.last_rank) {
+            (true, true) => self.carried.copy_from_slice(last),
+            (true, false) => Post(l.comm).receive(l.comm.size() - 1, Topic::CARRIED, &mut self.carried),
+            (false, true) => Post(l.comm).send(0, Topic::CARRIED, last),
+            (false, false) => {}
         }
-        self.post.sum(l.comm, &mut self.carried);
     }
 
     /// What the next epoch will begin with.
-    fn finish(&mut self) -> Step {
+    fn finish(&mut self, l: &Learner<T>) -> Step {
         self.once(|me| {
+            // Boundary states lag within a window only.
+            me.states.arrive(l.comm, 0);
             let own = me.states.own();
             let at = me.at as usize * own.len();
             if let Some(stored) = &mut me.stored {
@@ -324,6 +329,25 @@ impl<T: Real> Btprop<T> {
                 stored[at..at + own.len()].copy_from_slice(duals);
             }
         })
+    }
+
+    /// The window's sums over all shares, in their order, into `told`.
+    fn gather_sums(&mut self, l: &Learner<T>) {
+        let all = &mut self.told;
+        all.clear();
+        for (sums, &moved) in self.sums.iter().zip(&self.states.moved) {
+            let c = sums.coupling;
+            all.extend([c.residual_max, sums.nats, c.penalty, c.boundaries, c.residual, c.state, c.dual, moved]);
+            all.extend(&sums.by_position);
+        }
+        gather_numbers(l.comm, all);
+        let len = TOLD + self.config.block;
+        for from in (len..all.len()).step_by(len) {
+            let (sums, share) = all.split_at_mut(from);
+            sums[0] = sums[0].max(share[0]);
+            sums[1..len].iter_mut().zip(&share[1..len]).for_each(|(sum, x)| *sum += x);
+        }
+        all.truncate(len);
     }
 
     /// λ of the next epoch, and duals that mean the same with it.
@@ -372,36 +396,21 @@ impl<T: Real> Method<T> for Btprop<T> {
         }
         self.at += 1;
         self.script = Script::default();
-        self.known = Known::default();
+        self.known.fill(Known::default());
         let tokens = (self.blocks * self.config.block) as u64;
-        let sums = &mut self.sums;
-        let c = sums.coupling;
-        let all = &mut self.told;
-        all.clear();
-        all.extend([sums.nats, c.penalty, c.boundaries, c.residual, c.state, c.dual, self.states.moved]);
-        debug_assert_eq!(all.len(), TOLD);
-        all.extend(&sums.by_position);
-        learner.comm.sum(all);
-        let mut largest = [c.residual_max];
-        learner.comm.max(&mut largest);
-        let (nats, penalty) = (all[0], all[1] / self.blocks as f64);
-        if !sums.norm.is_finite() || !nats.is_finite() {
-            return Advance::Diverged { norm: sums.norm, nats_per_token: nats / tokens as f64 };
+        self.gather_sums(learner);
+        let &[residual_max, nats, penalty, boundaries, residual, state, dual, moved] =
+            self.told.first_chunk::<TOLD>().expect("gathered");
+        let (norm, penalty) = (self.norm, penalty / self.blocks as f64);
+        if !norm.is_finite() || !nats.is_finite() {
+            return Advance::Diverged { norm, nats_per_token: nats / tokens as f64 };
         }
-        self.epoch_residual += all[3];
-        self.epoch_moved += all[6];
-        let coupling = Coupling {
-            windows: 1.0,
-            objective: nats / tokens as f64 + penalty,
-            penalty,
-            boundaries: all[2],
-            residual: all[3],
-            residual_max: largest[0],
-            state: all[4],
-            dual: all[5],
-            moved: all[6],
-        };
-        Advance::Update(Update { nats, tokens, norm: sums.norm, coupling: Some(coupling) })
+        self.epoch_residual += residual;
+        self.epoch_moved += moved;
+        let objective = nats / tokens as f64 + penalty;
+        let coupling =
+            Coupling { windows: 1.0, objective, penalty, boundaries, residual, residual_max, state, dual, moved };
+        Advance::Update(Update { nats, tokens, norm, coupling: Some(coupling) })
     }
 
     fn nats_by_position(&self) -> &[f64] {

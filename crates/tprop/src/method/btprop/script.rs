@@ -53,7 +53,8 @@ impl<T: Real> Btprop<T> {
         while (self.script.piece as usize) < count {
             work(self, self.script.piece as usize);
             self.script.piece += 1;
-            if (self.script.piece as usize) < count && pause() {
+            // Ranks could not agree on a pause here, and whether they can must not depend on their number.
+            if (self.script.piece as usize) < count && self.shares.count() == 1 && pause() {
                 return Err(Paused);
             }
         }

@@ -2,16 +2,19 @@
 
 use super::*;
 
-/// What the single piece's tape still holds; several pieces share tapes and so know nothing.
+/// What a piece's tape still holds; pieces that share tapes know nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     pub(super) tokens: bool,
     pub(super) inputs: bool,
     pub(super) recurrence: bool,
     pub(super) loss: bool,
-    /// The output layer's gradient is already in `grads`.
+    /// The output layer's gradient is already in `grads`, or summed up.
     pub(super) output_gradient: bool,
 }
+
+/// The output layer among [`crate::model::Model::groups`].
+const OUTPUT: usize = 0;
 
 /// What a pass should find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,24 +26,18 @@ pub(super) struct Want {
 impl<T: Real> Btprop<T> {
     /// L and its slopes at the present states: in the states, in θ, or both.
     pub(super) fn slopes(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, want: Want) -> Step {
-        self.once(|me| {
+        self.pass(pause, |me, i| {
             if want.theta {
-                me.sums.clear();
-                if !me.known.output_gradient {
+                if me.pieces.begins(i) {
+                    me.sums[me.pieces.place(i).share].clear();
+                    me.total.begin_share();
+                }
+                // A lone piece's output gradient may be there already; several pieces hand theirs on at once.
+                if !(me.known[i].output_gradient && me.pieces.count() == 1) {
                     me.grads.clear();
                 }
-                me.total.iter_mut().for_each(Grads::clear);
-            }
-        })?;
-        self.pass(pause, |me, i| {
-            if let (true, Some(_)) = (want.theta, &me.total) {
-                me.grads.clear();
             }
             me.piece_slopes(l, i, want);
-            if let (true, Some(total)) = (want.theta, &mut me.total) {
-                me.grads.settle();
-                total.add(&me.grads);
-            }
         })
     }
 
@@ -51,24 +48,36 @@ impl<T: Real> Btprop<T> {
         let width = self.states.width();
         let tied = self.tied_rows();
         let counted = self.counted_rows();
+        let place = self.pieces.place(i);
+        let (alone, kept) = (self.pieces.count() == 1, self.pieces.kept);
         let (rows, tape) = self.pieces.get(i);
         let at = rows.start * width..rows.end * width;
         let scale = 1.0 / self.blocks as f64;
         let per_token = T::of(scale / self.config.block as f64);
-        let held = self.config.starts == Starts::Held;
+        let known = &mut self.known[i];
+        // Unless something is added to it later on, the output layer's gradient can be summed up as soon as it is there.
+        let added_to = self.config.penalty.kl().is_some() || model.config().tied;
+        let mut summed = known.output_gradient && !added_to;
         let mut nats = None;
-        if self.config.loss == LossOn::Predicted && !self.known.loss {
+        if self.config.loss == LossOn::Predicted && !known.loss {
             // Held starts never move, so the output layer is done once for the window, its gradient included.
-            let now = want.theta || (held && self.total.is_none());
-            if now && !want.theta {
+            let early = !want.theta && kept && self.config.starts == Starts::Held && (alone || !added_to);
+            if early {
                 self.grads.clear();
             }
-            let grads = now.then_some(&mut self.grads);
+            let grads = (want.theta || early).then_some(&mut self.grads);
             nats = Some(model.loss(params, tape, per_token, self.ignore, grads));
-            self.known.loss = self.total.is_none();
-            self.known.output_gradient = now && self.total.is_none();
-        } else if self.config.loss == LossOn::Predicted && want.theta && !self.known.output_gradient {
+            known.loss = kept;
+            known.output_gradient = (want.theta || early) && kept;
+            if early && !added_to {
+                self.total.ready(l.comm, &mut self.grads, place, OUTPUT);
+                summed = true;
+            }
+        } else if self.config.loss == LossOn::Predicted && want.theta && !known.output_gradient {
             nats = Some(model.loss(params, tape, per_token, self.ignore, Some(&mut self.grads)));
+        }
+        if i + 1 == self.pieces.count() {
+            self.states.arrive(l.comm, self.config.staleness);
         }
         // The pull of the coupling; rows that are tied to nothing feel none.
         self.d_end.resize(at.len(), T::ZERO);
@@ -99,15 +108,24 @@ impl<T: Real> Btprop<T> {
         if !predicted {
             nats = Some(self.free_loss(l, i, want));
         }
+        // Both travel while the recurrence runs backwards.
+        if want.states && i + 1 == self.pieces.count() {
+            self.states.send_slopes(l.comm);
+        }
+        if want.theta && !summed {
+            self.total.ready(l.comm, &mut self.grads, place, OUTPUT);
+        }
         let (rows, tape) = self.pieces.get(i);
         let at = rows.start * width..rows.end * width;
         let d_start = want.states.then(|| &mut self.states.d_start[at]);
         let grads = want.theta.then_some(&mut self.grads);
-        model.backward(params, tape, predicted, Some(&self.d_end), d_start, grads);
+        let mut ready = |grads: &mut Grads<T>, group| self.total.ready(l.comm, grads, place, group);
+        model.backward_telling(params, tape, predicted, Some(&self.d_end), d_start, grads, &mut ready);
         if want.theta {
-            self.sums.nats += nats.unwrap_or_else(|| tape.total_nats());
-            tape.nats_by_step(&mut self.sums.by_position);
-            add_sums(&mut self.sums.coupling, &sums);
+            let share = &mut self.sums[place.share];
+            share.nats += nats.unwrap_or_else(|| tape.total_nats());
+            tape.nats_by_step(&mut share.by_position);
+            add_sums(&mut share.coupling, &sums);
         }
     }
 
@@ -141,23 +159,22 @@ impl<T: Real> Btprop<T> {
 
     /// Tokens and input products of a piece, unless its tape still has them.
     pub(super) fn prepare(&mut self, l: &Learner<T>, i: usize) {
-        let alone = self.pieces.count() == 1;
+        let (known, kept) = (self.known[i], self.pieces.kept);
         let (rows, tape) = self.pieces.get(i);
-        if !(alone && self.known.tokens) {
+        if !known.tokens {
             let at = self.at as usize * self.config.blocks * self.config.block;
             let rows = self.mine.start + rows.start..self.mine.start + rows.end;
             l.streams(self.config.streams).fill(&tape.layout(), at, rows, &mut tape.inputs, &mut tape.targets);
         }
-        if !(alone && self.known.inputs) {
+        if !known.inputs {
             l.model.prepare(&l.params, tape);
         }
-        (self.known.tokens, self.known.inputs) = (alone, alone);
+        (self.known[i].tokens, self.known[i].inputs) = (kept, kept);
     }
 
     /// The recurrence of a piece from the present starts, unless its tape still has it; its ends into `self.ends`.
     pub(super) fn recur(&mut self, l: &Learner<T>, i: usize) {
-        let alone = self.pieces.count() == 1;
-        if alone && self.known.recurrence {
+        if self.known[i].recurrence {
             return;
         }
         self.prepare(l, i);
@@ -165,8 +182,7 @@ impl<T: Real> Btprop<T> {
         let at = rows.start * self.states.width()..rows.end * self.states.width();
         l.model.recur(&l.params, tape, &self.states.starts[at.clone()]);
         l.model.ends(tape, &mut self.ends[at]);
-        self.known.recurrence = alone;
-        self.known.loss = false;
+        (self.known[i].recurrence, self.known[i].loss) = (self.pieces.kept, false);
     }
 
     /// Rows that are tied to a target: all but the last block's, unless `last` or the loss ties it.

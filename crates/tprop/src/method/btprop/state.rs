@@ -8,7 +8,6 @@ impl<T: Real> Btprop<T> {
         for (name, value) in [
             ("epoch", &mut self.epoch),
             ("at", &mut self.at),
-            ("exchanges", &mut self.exchanges),
             ("done", &mut s.done),
             ("piece", &mut s.piece),
             ("settled", &mut s.settled),
@@ -17,13 +16,15 @@ impl<T: Real> Btprop<T> {
         }
         // Known to a reader too, because the counters come first.
         let inside = s.done > 0 || s.piece > 0;
-        let c = &mut self.sums.coupling;
+        // Between two windows these are spent, so it does not matter that there may be more shares.
+        let sums = &mut self.sums[0];
+        let c = &mut sums.coupling;
         for (name, value) in [
             ("lambda", &mut self.lambda),
             ("epoch_residual", &mut self.epoch_residual),
             ("epoch_moved", &mut self.epoch_moved),
-            ("nats", &mut self.sums.nats),
-            ("norm", &mut self.sums.norm),
+            ("nats", &mut sums.nats),
+            ("norm", &mut self.norm),
             ("penalty", &mut c.penalty),
             ("boundaries", &mut c.boundaries),
             ("residual", &mut c.residual),
@@ -33,25 +34,27 @@ impl<T: Real> Btprop<T> {
         ] {
             walk.real(&format!("btprop.{name}"), value);
         }
-        for (i, nats) in self.sums.by_position.iter_mut().enumerate() {
+        for (i, nats) in sums.by_position.iter_mut().enumerate() {
             walk.real(&format!("btprop.nats.{i}"), nats);
         }
         let width = self.states.width();
         walk.tensor("btprop.carried", self.config.streams, width, &mut self.carried);
-        let rows = self.windows * self.mine.len();
+        let own = Rows { repeat: 1, first: self.mine.start, own: self.mine.len(), all: self.blocks };
+        let stored = Rows { repeat: self.windows, ..own };
         for (name, values) in [("stored", &mut self.stored), ("stored_duals", &mut self.stored_duals)] {
             if let Some(values) = values {
-                walk.tensor(&format!("btprop.{name}"), rows, width, values);
+                walk.rows(&format!("btprop.{name}"), stored, width, values);
             }
         }
         // A minibatch begins anew with every window: between two of them nothing else shapes the future.
         if self.config.batch == Batch::Full || inside {
-            self.states.walk(walk, true);
-            walk.tensor("btprop.ends", self.mine.len(), width, &mut self.ends);
-            if let Some(total) = &mut self.total {
+            self.states.walk(walk, self.mine.start, self.blocks);
+            walk.rows("btprop.ends", own, width, &mut self.ends);
+            // With several shares nobody looks in between two pieces.
+            if let (Some(total), 1) = (self.total.whole_mut(), self.shares.count()) {
                 total.walk("btprop.total", walk);
             }
         }
-        self.known = Known::default();
+        self.known.fill(Known::default());
     }
 }

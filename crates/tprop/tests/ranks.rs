@@ -1,0 +1,335 @@
+//! Ranks change nothing: the same weights, bit for bit, after 20 updates on 1, 2, 3 and 4 ranks, for every cell, solver and mode; what
+//! they send is what docs/cluster.md says; and a run may be resumed on another number of ranks.
+
+mod common;
+use std::collections::BTreeMap;
+
+use common::{CELLS, VOCAB, duals, plain, tokens};
+use tprop::cell::CellKind;
+use tprop::checkpoint::Snapshot;
+use tprop::comm::{Comm, Count, Counted, InShares, Shares, Solo, Team, Topic, share};
+use tprop::method::*;
+use tprop::model::{Model, ModelConfig};
+use tprop::objective::{Constraint, Direction, Penalty};
+use tprop::optim::{OptimConfig, Rule};
+use tprop::train::{Data, TrainConfig, Trainer};
+
+const SHARES: usize = 12;
+const UPDATES: usize = 20;
+
+fn small(cell: CellKind, layers: usize, tied: bool) -> ModelConfig {
+    // With so little room for tapes a lone rank runs in pieces that share tapes, and four ranks keep theirs.
+    ModelConfig {
+        cell,
+        hidden: 4,
+        embed: if tied { 4 } else { 3 },
+        layers,
+        tied,
+        tape_mb: 0,
+        ..ModelConfig::new(VOCAB)
+    }
+}
+
+fn config(method: MethodConfig) -> TrainConfig {
+    TrainConfig {
+        method,
+        optim: OptimConfig { rule: Rule::named("adagrad", None).unwrap(), rate: 0.05, clip: 0.5 },
+        anneal: 0.0,
+        epochs: 1000,
+        patience: 0,
+        seed: 1,
+        eval_streams: 1,
+    }
+}
+
+/// Solvers, inits and modes; each at least once, most of them in both modes.
+fn methods() -> Vec<(String, MethodConfig)> {
+    let states = StateConfig { steps: 2, rate: 0.1, ..plain(3, 14, 2).states };
+    let base = BtpropConfig { states, ..plain(3, 14, 2) };
+    let adagrad = StateConfig { rule: StateRule::Adagrad, tolerance: 0.02, clip: 0.5, ..states };
+    let admm = |before_theta| Solver::Admm { duals: duals(0.5), before_theta };
+    let alm = Solver::Alm { duals: duals(0.5), joint_steps: 2 };
+    let parallel = Init::Parallel { sweeps: 2 };
+    let kinds = [
+        ("penalty", BtpropConfig { lambda_schedule: LambdaSchedule::Geometric(1.02), ..base.clone() }),
+        ("admm", BtpropConfig { solver: admm(false), init: parallel, states: adagrad, ..base.clone() }),
+        ("admm before", BtpropConfig { solver: admm(true), init: Init::Stored { sweeps: 1 }, ..base.clone() }),
+        ("alm", BtpropConfig { solver: alm, last: Last::Free0, first: First::Free, ..base.clone() }),
+        ("reach", BtpropConfig { starts: Starts::Held, theta_steps: 2, ..base.clone() }),
+        ("held kl", BtpropConfig { starts: Starts::Held, penalty: Penalty::L2Kl(Direction::Reverse), ..base.clone() }),
+        ("tanh", BtpropConfig { constraint: Constraint::Tanh, init: Init::Zero, ..base.clone() }),
+        ("free", BtpropConfig { loss: LossOn::Free, block: 1, last: Last::Zero, solver: admm(false), ..base.clone() }),
+    ];
+    let mut all = Vec::new();
+    for (name, kind) in kinds {
+        all.push((format!("mini {name}"), MethodConfig::Btprop(kind.clone())));
+        all.push((format!("full {name}"), MethodConfig::Btprop(BtpropConfig { batch: Batch::Full, ..kind })));
+    }
+    let bptt = |streams, batch| MethodConfig::Bptt(BpttConfig { window: 2, streams, batch });
+    all.push(("mini bptt".into(), bptt(13, Batch::Mini { accumulate: 1 })));
+    all.push(("bptt, accumulated".into(), bptt(50, Batch::Mini { accumulate: 2 })));
+    all.push(("full bptt".into(), bptt(14, Batch::Full)));
+    all
+}
+
+/// What a rank saw: the bits of θ after the updates, and of each update's figures.
+type Trace = (Vec<u32>, Vec<String>);
+
+fn updates<'a>(trainer: &mut Trainer<'a, f32>, n: usize) -> Vec<String> {
+    let mut seen = Vec::new();
+    while seen.len() < n {
+        // Whoever asks for a pause in the middle of an update is not heard when sums are made in shares.
+        match trainer.advance(&mut || true) {
+            Advance::EpochEnd => {}
+            Advance::Update(update) => seen.push(format!("{update:?}")),
+            // Products of hundreds of factors may leave all bounds; then they do so on any number of ranks.
+            other => {
+                seen.push(format!("{other:?}"));
+                break;
+            }
+        }
+    }
+    seen
+}
+
+fn trained(model: &Model<f32>, method: &MethodConfig, text: &[u32], comm: &dyn Comm) -> Trace {
+    let data = Data::new(text, &[], &[]);
+    let mut trainer = Trainer::new(model, data, config(method.clone()), comm).unwrap();
+    let seen = updates(&mut trainer, UPDATES);
+    (bits(&trainer), seen)
+}
+
+fn bits(trainer: &Trainer<f32>) -> Vec<u32> {
+    trainer.params().all().iter().map(|w| w.to_bits()).collect()
+}
+
+/// Runs one thread a rank, which does not share its work with others.
+fn on_ranks<R: Send>(ranks: usize, work: impl Fn(&dyn Comm) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let team = Team::in_shares(ranks, SHARES).into_iter();
+        let threads: Vec<_> = team
+            .map(|comm| {
+                scope.spawn({
+                    let work = &work;
+                    move || by_itself(|| work(&comm))
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+fn by_itself<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap().install(work)
+}
+
+#[test]
+fn ranks_give_the_same_bits_for_every_cell_solver_and_mode() {
+    let text = tokens(190);
+    for (name, method) in methods() {
+        for (i, cell) in CELLS.into_iter().enumerate() {
+            let model = Model::<f32>::new(small(cell, 1 + i % 2, i % 3 == 2));
+            let alone = by_itself(|| trained(&model, &method, &text, &InShares::new(Solo, SHARES)));
+            assert!(alone.1.len() == UPDATES || cell == CellKind::Mult, "{name}, {cell:?}: {:?}", alone.1);
+            for ranks in [1, 2, 3, 4] {
+                for (rank, trace) in on_ranks(ranks, |comm| trained(&model, &method, &text, comm)).iter().enumerate() {
+                    let place = format!("{name}, {cell:?}: rank {rank} of {ranks}");
+                    for (a, b) in trace.1.iter().zip(&alone.1) {
+                        assert_eq!(a, b, "{place}");
+                    }
+                    assert!(trace.0 == alone.0, "{place}: other weights");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let text = tokens(190);
+    for (i, (name, method)) in methods().into_iter().enumerate() {
+        let model = Model::<f32>::new(small(CELLS[i % CELLS.len()], 1, false));
+        let whole = by_itself(|| trained(&model, &method, &text, &InShares::new(Solo, SHARES)));
+        let data = Data::new(&text, &[], &[]);
+        let mut last: Option<Vec<u8>> = None;
+        let mut seen = Vec::new();
+        // A lone process, then teams.
+        for (ranks, n) in [(1, 3), (3, 4), (2, 5), (4, 6), (1, UPDATES - 18)] {
+            let results = on_ranks(ranks, |comm| {
+                let mut trainer = Trainer::new(&model, data, config(method.clone()), comm).unwrap();
+                if let Some(last) = &last {
+                    trainer.restore(&Snapshot::decode(last).unwrap(), None).unwrap();
+                }
+                let seen = updates(&mut trainer, n);
+                (bits(&trainer), seen, trainer.snapshot().encode())
+            });
+            seen.extend(results[0].1.clone());
+            last = Some(results[0].2.clone());
+            for result in &results {
+                assert!(result.0 == results[0].0, "{name}: {ranks} ranks differ among themselves");
+            }
+            if seen.len() == UPDATES {
+                assert!(results[0].0 == whole.0, "{name}: other weights");
+            }
+        }
+        assert_eq!(seen, whole.1, "{name}");
+    }
+}
+
+#[test]
+fn too_many_ranks_are_refused() {
+    let text = tokens(190);
+    let model = Model::<f32>::new(small(CellKind::Gru, 1, false));
+    let data = Data::new(&text, &[], &[]);
+    let bptt = MethodConfig::Bptt(BpttConfig { window: 2, streams: 3, batch: Batch::Mini { accumulate: 1 } });
+    for (method, what) in [(bptt, "3 streams"), (MethodConfig::Btprop(plain(2, 3, 2)), "3 blocks")] {
+        let refusals =
+            on_ranks(4, |comm| Trainer::new(&model, data, config(method.clone()), comm).unwrap_err().to_string());
+        for text in refusals {
+            assert!(text.contains("4 ranks have only 3 shares of work") && text.contains(what), "{text}");
+        }
+    }
+}
+
+/// What docs/cluster.md says that rank `r` of `ranks` sends for one update of θ, by topic: letters and bytes.
+struct Formula<'a> {
+    model: &'a Model<f32>,
+    shares: Shares,
+    /// Distinct words that each share reads.
+    words: Vec<std::collections::BTreeSet<u32>>,
+    ranks: usize,
+}
+
+const BYTES: usize = 4;
+
+impl Formula<'_> {
+    /// Group by group: (R − 1) letters with the summands and (R − 1) with the sums.
+    fn reduction(&self, rank: usize) -> BTreeMap<Topic, Count> {
+        let mut counts = BTreeMap::new();
+        let others = |r: usize| (0..self.ranks).filter(move |&o| o != r);
+        let nodes = self.shares.nodes(rank);
+        for (i, ids) in self.model.groups().iter().enumerate() {
+            let plan = self.model.plan();
+            let values: usize = ids.iter().map(|&id| plan.entry(id).range().len()).sum();
+            let (rows, cols) = (plan.entry(ids[0]).rows, plan.entry(ids[0]).cols);
+            let sparse = ids == &[self.model.embed_id()] && !self.model.config().tied;
+            // What rank o adds up of the group, for a set of shares.
+            let slice = |o: usize, shares: std::ops::Range<usize>| {
+                if !sparse {
+                    return share(values, o, self.ranks).len() * BYTES;
+                }
+                let words: std::collections::BTreeSet<_> = self.words[shares].iter().flatten().collect();
+                let mine = words.into_iter().filter(|&&w| share(rows, o, self.ranks).contains(&(w as usize))).count();
+                4 + mine * (4 + cols * BYTES)
+            };
+            let out: usize = others(rank).map(|o| nodes.iter().map(|n| slice(o, n.clone())).sum::<usize>()).sum();
+            let back = (self.ranks - 1) * slice(rank, 0..self.shares.count());
+            let letters = (self.ranks - 1) as u64;
+            if letters > 0 {
+                counts.insert(Topic::SUMMANDS.group(i), Count { letters, bytes: out as u64 });
+                counts.insert(Topic::SUMS.group(i), Count { letters, bytes: back as u64 });
+            }
+        }
+        counts
+    }
+
+    /// Lists of `n` numbers a share from all ranks: ⌈log₂ R⌉ letters; each rank's list but one's own passes by.
+    fn gather(&self, rank: usize, n: usize) -> Count {
+        let mut count = Count::default();
+        let list = |r: usize| 8 + share(self.shares.count(), r % self.ranks, self.ranks).len() * n * 8;
+        let mut have = 1;
+        while have < self.ranks {
+            let sent = have.min(self.ranks - have);
+            count.letters += 1;
+            count.bytes += (rank..rank + sent).map(list).sum::<usize>() as u64;
+            have += sent;
+        }
+        count
+    }
+}
+
+/// Letters and bytes of `reach` (n state steps on held starts) and of batch ADMM are those of the formula, on every rank.
+#[test]
+fn letters_and_bytes_are_those_of_the_formula() {
+    let (streams, blocks, block, steps) = (2, 13, 2, 3);
+    let text = tokens(streams * blocks * block * 2 + 1);
+    let model = Model::<f32>::new(small(CellKind::Lstm, 2, false));
+    let states = StateConfig { steps, rate: 0.1, ..plain(1, 1, 1).states };
+    let reach = BtpropConfig { starts: Starts::Held, states, ..plain(streams, blocks, block) };
+    let admm = Solver::Admm { duals: duals(0.5), before_theta: false };
+    let sweeps = BtpropConfig {
+        solver: admm,
+        init: Init::Parallel { sweeps: 2 },
+        states: StateConfig { tolerance: 1e-9, ..states },
+        starts: Starts::Moving,
+        ..reach.clone()
+    };
+    let bptt = MethodConfig::Bptt(BpttConfig { window: 2, streams: 13, batch: Batch::Mini { accumulate: 1 } });
+    // Vectors forward and back between neighbours, and numbers a share in lists: the sums of a window, and (given a
+    // tolerance) two for each state step.
+    let cases = [
+        ("reach", MethodConfig::Btprop(reach), (1, steps, 1 + steps), vec![8 + block]),
+        ("admm", MethodConfig::Btprop(sweeps), (2, steps, 1 + steps), vec![8 + block, 2, 2, 2]),
+        ("bptt", bptt, (0, 0, 0), vec![2 + 1]),
+    ];
+    for (name, method, (ends, slopes, starts), lists) in cases {
+        for ranks in 1..=5 {
+            let counts = on_ranks(ranks, |comm| {
+                let data = Data::new(&text, &[], &[]);
+                let comm = Counted::new(comm);
+                let mut trainer = Trainer::new(&model, data, config(method.clone()), &comm).unwrap();
+                updates(&mut trainer, 1);
+                comm.take_counts()
+            });
+            let things = if name == "bptt" { 13 } else { blocks };
+            let shares = Shares::deal(&Team::in_shares(ranks, SHARES)[0] as &dyn Comm, things, "things").unwrap();
+            let words = (0..shares.count()).map(|i| words(&text, &method, shares.of(i))).collect();
+            let formula = Formula { model: &model, shares, words, ranks };
+            let vector = (streams * model.state_width() * BYTES) as u64;
+            for (rank, counted) in counts.into_iter().enumerate() {
+                let mut want = formula.reduction(rank);
+                let mut add = |topic, letters: usize, bytes: u64| {
+                    if letters > 0 {
+                        want.insert(topic, Count { letters: letters as u64, bytes });
+                    }
+                };
+                let (first, last) = (rank == 0, rank + 1 == ranks);
+                let times = |n: usize, there: bool| if there { n } else { 0 };
+                for (topic, n) in [
+                    (Topic::ENDS, times(ends, !last)),
+                    (Topic::SLOPES, times(slopes, !last)),
+                    (Topic::STARTS, times(starts, !first)),
+                    (Topic::CARRIED, times(1, last && !first && name != "bptt")),
+                ] {
+                    add(topic, n, n as u64 * vector);
+                }
+                let gathered = lists.iter().map(|&n| formula.gather(rank, n));
+                let gathered = gathered
+                    .fold(Count::default(), |a, b| Count { letters: a.letters + b.letters, bytes: a.bytes + b.bytes });
+                add(Topic::GATHER, gathered.letters as usize, gathered.bytes);
+                assert_eq!(counted, want, "{name}: rank {rank} of {ranks}");
+            }
+        }
+    }
+}
+
+/// Words that the first window's blocks (or streams) `things` read.
+fn words(text: &[u32], method: &MethodConfig, things: std::ops::Range<usize>) -> std::collections::BTreeSet<u32> {
+    let (streams, steps) = match method {
+        MethodConfig::Bptt(c) => (c.streams, c.window),
+        MethodConfig::Btprop(c) => (c.streams, c.block),
+    };
+    let cut = tprop::window::Streams::new(text, streams);
+    let mut words = std::collections::BTreeSet::new();
+    for thing in things {
+        for step in 0..steps {
+            match method {
+                MethodConfig::Bptt(_) => drop(words.insert(cut.input(thing, step))),
+                MethodConfig::Btprop(_) => {
+                    words.extend((0..streams).map(|s| cut.input(s, thing * steps + step)));
+                }
+            }
+        }
+    }
+    words
+}
