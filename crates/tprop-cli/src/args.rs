@@ -43,6 +43,8 @@ pub enum Command {
     Generate(Generate),
     /// Measure the speed of training steps on this machine
     Bench(Bench),
+    /// Predict what a cluster would give
+    Plan(Plan),
     /// Compute one of the paper's results afresh
     Reproduce(Reproduce),
     /// Log-probability of each line of a text, in nats
@@ -254,6 +256,65 @@ pub struct Bench {
     /// Print one JSON line
     #[arg(long)]
     pub json: bool,
+}
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  tprop plan ptb --method btprop train.batch=full --ranks 1,2,4,8
+  tprop plan --tokens 1000000000 data.vocab=50000 --hidden 512 --bandwidth 100 --latency 2
+  mpirun -n 2 tprop plan --tokens 50000 --measure 5      times passes instead (needs --features mpi)
+
+docs/cluster.md has the formula.";
+
+/// Options of `plan`.
+#[derive(Debug, Args)]
+#[command(after_help = PLAN_EXAMPLES)]
+pub struct Plan {
+    /// A data source, or settings as key=value
+    #[arg(value_name = "SOURCE|KEY=VALUE")]
+    pub words: Vec<String>,
+    /// The settings that have flags.
+    #[command(flatten)]
+    pub settings: SettingFlags,
+    /// Numbers of ranks to plan for
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1024",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub ranks: Vec<u32>,
+    /// Bandwidth of the network, gigabits a second each way
+    #[arg(long, value_name = "GBIT/S", default_value_t = 10.0, value_parser = positive)]
+    pub bandwidth: f64,
+    /// Time until a short letter is there, microseconds
+    #[arg(long, value_name = "US", default_value_t = 20.0, value_parser = positive)]
+    pub latency: f64,
+    /// Time that a letter costs a processor, microseconds
+    #[arg(long, value_name = "US", default_value_t = 5.0, value_parser = positive)]
+    pub overhead: f64,
+    /// Plan for a made-up text of so many tokens and data.vocab words instead of reading one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000_000_000_000))]
+    pub tokens: Option<u64>,
+    /// Tokens a second of one rank, instead of measuring them
+    #[arg(long, value_name = "TOKENS/S", value_parser = positive)]
+    pub rate: Option<f64>,
+    /// With --rate: tokens a second of the init that ranks do in turn
+    #[arg(long, value_name = "TOKENS/S", value_parser = positive, requires = "rate")]
+    pub serial_rate: Option<f64>,
+    /// With --rate: milliseconds of an update of the weights
+    #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = not_negative, requires = "rate")]
+    pub update: f64,
+    /// Time so many passes over a random text, on all ranks of a launcher if there are any
+    #[arg(long, value_name = "PASSES", default_value_t = 0, requires = "tokens")]
+    pub measure: u32,
+    /// Print one JSON line
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0).ok_or_else(|| "must be a number above 0".to_owned())
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0).ok_or_else(|| "must be a number from 0".to_owned())
 }
 
 /// Options of `reproduce`.

@@ -5,7 +5,8 @@ mod data;
 mod eval;
 mod exchange;
 mod generate;
-mod prepare;
+mod plan;
+pub mod prepare;
 mod report;
 mod reproduce;
 mod resume;
@@ -30,6 +31,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Eval(args) => eval::eval(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Plan(args) => plan::plan(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Score(args) => score::score(&args),
         Command::Report(args) => report::report(&args),

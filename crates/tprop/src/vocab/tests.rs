@@ -84,7 +84,7 @@ fn other_json_is_refused() {
         (model(r#"{"a":0}"#).replace("WhitespaceSplit", "Metaspace"), "pre_tokenizer is Metaspace"),
         (model(r#"{"a":0}"#).replace("WhitespaceSplit", "ByteLevel"), "1 words long"),
         ("[".repeat(100_000), "invalid type"),
-        (format!("{{\"x\":{}", "[".repeat(100_000)), "recursion limit"),
+        (format!("{{\"x\":{}", "[".repeat(100_000)), "EOF"), // skipped without recursion
     ] {
         let error = read(&text).expect_err(part);
         assert!(error.contains(part), "{error}");
