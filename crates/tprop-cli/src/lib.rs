@@ -5,6 +5,7 @@
 mod args;
 mod commands;
 mod console;
+mod experiment;
 mod failure;
 mod fetch;
 mod lines;

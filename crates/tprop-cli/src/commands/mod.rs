@@ -2,12 +2,14 @@
 
 mod bench;
 mod data;
+mod demo;
 mod eval;
 mod exchange;
 mod generate;
-mod prepare;
+pub mod prepare;
 mod reproduce;
 mod score;
+mod sweep;
 mod train;
 mod watch;
 
@@ -26,6 +28,8 @@ pub fn run(command: Command) -> Outcome {
         Command::Eval(args) => eval::eval(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Demo(args) => demo::demo(&args),
+        Command::Sweep(args) => sweep::sweep(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Score(args) => score::score(&args),
         Command::Data(args) => data::data(&args),

@@ -26,6 +26,11 @@ impl Settings {
         text
     }
 
+    /// The value of a setting of the table, as text.
+    pub fn text(&self, name: &str) -> String {
+        self.values.get(name).expect("every setting is resolved").to_string()
+    }
+
     fn line(&self, setting: &Setting, key: &str) -> String {
         match self.values.get(setting.name).expect("every setting is resolved") {
             Value::Word(word) => format!("{key} = {}", toml::Value::String(word.clone())),
