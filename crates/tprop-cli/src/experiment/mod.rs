@@ -22,7 +22,8 @@ pub mod sweep_file;
 mod toml;
 mod trial;
 
-
+#[cfg(test)]
+mod tests;
 
 
 use std::collections::HashMap;

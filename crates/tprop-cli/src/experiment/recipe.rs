@@ -20,6 +20,8 @@
 //! minus = "ROW"                    # figures are differences from this row
 //! tolerance = 0.05                 # figures that differ by less agree in size
 //! at = "full"                      # only at this scale; also for rows and columns
+//! quick = { set = …, short = … }   # wins over [scale.quick]; the same with full
+//! rows = { optim.lr = [1, 2], … }  # further rows, one for each point of a grid
 //! [[table.column]]
 //! name = "b5"
 //! label = "B = 5"
@@ -27,6 +29,7 @@
 //! [[table.row]]
 //! name = "bptt"
 //! search = "btprop"                # its short trials; without it the row trains as it is
+//! metric = "train_ppl"             # wins over the column's
 //! paper = [188.31]                 # one figure per column; nan where there is none
 //! eval = ["--adapt-states", "1"]   # the figure is what `tprop eval` prints with these arguments; also per column
 //! ```
@@ -34,7 +37,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::grid::Grid;
+use super::grid::{Grid, shown};
 use super::metric::Metric;
 use super::study::{Cell, Plan, Search, Study, Table};
 use super::sweep_file::MOST_TRIALS;
@@ -107,7 +110,8 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
     study.sizes = amount.sizes;
     study.last = last;
     for (at, table) in file.tables("table")? {
-        let keys = ["name", "title", "metric", "minus", "tolerance", "at", "set", "column", "row"];
+        let keys =
+            ["name", "title", "metric", "minus", "tolerance", "at", "set", "quick", "full", "column", "row", "rows"];
         let section = Section::new(source, "[[table]]", table, at, &keys)?;
         if here(section, scale)? {
             read_table(section, scale, &base, &amount, &searches, &mut study)?;
@@ -227,6 +231,56 @@ fn read_columns(section: Section<'_>, scale: Scale) -> Result<(usize, Vec<Column
     Ok((tables.len().max(1), columns))
 }
 
+/// A row, as read.
+struct Row<'a> {
+    section: Section<'a>,
+    name: String,
+    label: String,
+    set: Vec<Typed>,
+    metric: Option<Metric>,
+    eval: Vec<String>,
+    search: Option<String>,
+    paper: Vec<f64>,
+}
+
+fn read_rows<'a>(section: Section<'a>, scale: Scale, width: usize) -> Result<Vec<Row<'a>>, SettingError> {
+    let mut rows: Vec<Row<'a>> = Vec::new();
+    for (at, table) in section.tables("row")? {
+        let keys = ["name", "label", "set", "search", "paper", "at", "eval", "metric"];
+        let row = Section::new(section.source, "a row", table, at, &keys)?;
+        if !here(row, scale)? {
+            continue;
+        }
+        let name = name_of(row)?;
+        let paper = row.reals("paper")?;
+        if !paper.is_empty() && paper.len() != width {
+            return row.refuse(format!("paper has {} figures, but there are {width} columns", paper.len()));
+        }
+        rows.push(Row {
+            section: row,
+            label: row.text("label")?.unwrap_or_else(|| name.clone()),
+            set: row.settings("set")?,
+            metric: row.text("metric")?.map(|_| metric_of(row, Metric::default())).transpose()?,
+            eval: row.texts("eval")?,
+            search: row.text("search")?,
+            paper,
+            name,
+        });
+    }
+    if let Some((_, table)) = section.table("rows")? {
+        let grid = Grid::read(section.source, table)?;
+        for set in (0..grid.len().filter(|n| *n <= MOST_TRIALS).unwrap_or(0)).map(|i| grid.point(i)) {
+            let (label, values): (_, Vec<&str>) = (shown(&set), set.iter().map(|t| t.text.as_str()).collect());
+            let (name, eval, paper) = (values.join("-"), Vec::new(), Vec::new());
+            rows.push(Row { section, name, label, set, metric: None, eval, search: None, paper });
+        }
+    }
+    if let Some((i, row)) = rows.iter().enumerate().find(|(i, row)| rows[..*i].iter().any(|r| r.name == row.name)) {
+        return rows[i].section.refuse(format!("two rows are called {}", row.name));
+    }
+    Ok(rows)
+}
+
 fn read_table(
     section: Section<'_>,
     scale: Scale,
@@ -240,81 +294,68 @@ fn read_table(
         return section.refuse(format!("two tables are called {name}"));
     }
     let set = section.settings("set")?;
+    let (mut scaled, mut short) = (amount.set.clone(), amount.short.clone());
+    if let Some((at, table)) = section.table(scale.name())? {
+        let own = Section::new(section.source, "a table's scale", table, at, &["set", "short"])?;
+        scaled = merge(&[&scaled, &own.settings("set")?]);
+        short = merge(&[&short, &own.settings("short")?]);
+    }
     let (width, columns) = read_columns(section, scale)?;
+    let rows = read_rows(section, scale, width)?;
+    if rows.is_empty() || columns.is_empty() {
+        return section.refuse(format!("table {name} has no rows or no columns at scale {}", scale.name()));
+    }
+    let minus = match section.text("minus")? {
+        None => None,
+        Some(minus) => match rows.iter().position(|r| r.name == minus) {
+            Some(row) => Some(row),
+            None => return section.refuse(format!("there is no row {} for minus", tprop::vocab::printable(&minus))),
+        },
+    };
     let mut table = Table {
         title: section.text("title")?.unwrap_or_else(|| name.clone()),
         columns: columns.iter().map(|c| c.label.clone()).collect(),
-        rows: Vec::new(),
+        rows: rows.iter().map(|r| r.label.clone()).collect(),
         cells: Vec::new(),
         paper: Vec::new(),
-        minus: None,
+        minus,
         tolerance: section.real("tolerance")?.unwrap_or(0.05),
         name: name.clone(),
     };
-    let minus = section.text("minus")?;
-    let mut names: Vec<String> = Vec::new();
-    let mut above: Vec<Option<(String, usize)>> = vec![None; columns.len()];
-    for (at, row) in section.tables("row")? {
-        let keys = ["name", "label", "set", "search", "paper", "at", "eval"];
-        let row = Section::new(section.source, "a row", row, at, &keys)?;
-        if !here(row, scale)? {
-            continue;
-        }
-        let row_name = name_of(row)?;
-        if names.contains(&row_name) {
-            return row.refuse(format!("two rows are called {row_name}"));
-        }
-        let (row_set, row_eval, paper) = (row.settings("set")?, row.texts("eval")?, row.reals("paper")?);
-        if !paper.is_empty() && paper.len() != width {
-            return row.refuse(format!("paper has {} figures, but there are {width} columns", paper.len()));
-        }
-        let search = row.text("search")?;
-        let mut cells = Vec::new();
+    let mut above: Vec<Option<(&str, usize)>> = vec![None; columns.len()];
+    for row in &rows {
+        let mut cells: Vec<usize> = Vec::new();
         for (j, column) in columns.iter().enumerate() {
-            let full = if column.name.is_empty() {
-                format!("{name}/{row_name}")
-            } else {
-                format!("{name}/{row_name}/{}", column.name)
-            };
-            let plan = match &search {
+            let parts = [name.as_str(), &row.name, &column.name];
+            let full = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+            let plan = match &row.search {
                 None => Plan::Plain,
                 Some(kind) => {
                     let Some(points) = searches.get(kind.as_str()) else {
-                        return row.refuse(format!("there is no [search.{}]", tprop::vocab::printable(kind)));
+                        return row.section.refuse(format!("there is no [search.{}]", tprop::vocab::printable(kind)));
                     };
                     // The neighbour: to the left in the same row, or above in the first column, with the same search.
                     let left = cells.last().copied();
-                    let above = above[j].as_ref().filter(|(s, _)| s == kind).map(|(_, cell)| *cell);
-                    Plan::Search(plan_search(row, points, amount, &full, left.or(above))?)
+                    let above = above[j].filter(|(search, _)| search == kind).map(|(_, cell)| cell);
+                    Plan::Search(plan_search(row.section, points, amount.trials, &short, &full, left.or(above))?)
                 }
             };
             cells.push(study.cells.len());
             study.cells.push(Cell {
                 name: full,
-                set: merge(&[base, &set, &column.set, &row_set, &amount.set]),
+                set: merge(&[base, &set, &column.set, &row.set, &scaled]),
                 plan,
                 seeds: amount.seeds.clone(),
-                metric: column.metric,
-                eval: row_eval.iter().chain(&column.eval).cloned().collect(),
+                metric: row.metric.unwrap_or(column.metric),
+                eval: row.eval.iter().chain(&column.eval).cloned().collect(),
             });
         }
         for (j, cell) in cells.iter().enumerate() {
-            above[j] = search.clone().map(|s| (s, *cell));
+            above[j] = row.search.as_deref().map(|search| (search, *cell));
         }
-        let figure = |c: &Column| paper.get(c.number).copied().filter(|x| x.is_finite());
+        let figure = |c: &Column| row.paper.get(c.number).copied().filter(|x| x.is_finite());
         table.paper.push(columns.iter().map(figure).collect());
-        table.rows.push(row.text("label")?.unwrap_or_else(|| row_name.clone()));
         table.cells.push(cells);
-        names.push(row_name);
-    }
-    if names.is_empty() || columns.is_empty() {
-        return section.refuse(format!("table {name} has no rows or no columns at scale {}", scale.name()));
-    }
-    if let Some(minus) = minus {
-        table.minus = names.iter().position(|n| *n == minus);
-        if table.minus.is_none() {
-            return section.refuse(format!("minus names the row {}, which is not there", tprop::vocab::printable(&minus)));
-        }
     }
     study.tables.push(table);
     Ok(())
@@ -324,28 +365,26 @@ fn read_table(
 fn plan_search(
     row: Section<'_>,
     points: &Points,
-    amount: &Amount,
+    trials: u64,
+    short: &[Typed],
     cell: &str,
     neighbour: Option<usize>,
 ) -> Result<Search, SettingError> {
+    let short = short.to_vec();
     let all = points.grid.len().unwrap_or(u64::MAX);
     match points.draw {
+        Some(_) if all < trials => row.refuse(format!("its search has {all} points, but trials = {trials}")),
         Some(seed) => {
-            if all < amount.trials {
-                return row.refuse(format!("its search has {all} points, but trials = {}", amount.trials));
-            }
-            let drawn = points.grid.shuffled(seed, cell).into_iter().take(amount.trials as usize).collect();
-            let take = amount.trials as usize;
-            Ok(Search { short: amount.short.clone(), points: drawn, take, seeds: vec![1], neighbour })
+            let take = trials as usize;
+            let points = points.grid.shuffled(seed, cell).into_iter().take(take).collect();
+            Ok(Search { short, points, take, seeds: vec![1], neighbour })
+        }
+        None if !trials.is_multiple_of(all) => {
+            row.refuse(format!("its search has {all} points, and trials = {trials} is not a multiple of that"))
         }
         None => {
-            if !amount.trials.is_multiple_of(all) {
-                let trials = amount.trials;
-                return row.refuse(format!("its search has {all} points, and trials = {trials} is not a multiple of it"));
-            }
-            let seeds = (1..=amount.trials / all).collect();
-            let listed = (0..all).map(|i| points.grid.point(i)).collect();
-            Ok(Search { short: amount.short.clone(), points: listed, take: all as usize, seeds, neighbour: None })
+            let (seeds, points) = ((1..=trials / all).collect(), (0..all).map(|i| points.grid.point(i)).collect());
+            Ok(Search { short, points, take: all as usize, seeds, neighbour: None })
         }
     }
 }
