@@ -70,12 +70,31 @@ impl Child {
         let _ = self.process.kill(); // it goes on from its last checkpoint
     }
 
-    /// Waits for its end; the last line that it said on standard error is its reason.
+    /// Waits for its end; what it said last on standard error is its reason.
     pub fn end(mut self) -> io::Result<(ExitStatus, String)> {
         let status = self.process.wait()?;
         let text = self.errors.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        let last = last.strip_prefix("tprop: ").unwrap_or(last);
-        Ok((status, tprop::vocab::printable(last)))
+        Ok((status, reason(&text)))
+    }
+}
+
+/// The last message of this program in a text, which may go over several lines, as one line; or simply the last line.
+fn reason(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let from = lines.iter().rposition(|line| line.starts_with("tprop: ")).unwrap_or(lines.len().saturating_sub(1));
+    let message = lines.get(from..).unwrap_or_default().join("; ");
+    let message = message.strip_prefix("tprop: ").unwrap_or(&message);
+    tprop::vocab::printable(&message.chars().take(600).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason;
+
+    #[test]
+    fn the_reason_is_the_last_message() {
+        assert_eq!(reason("tprop: warning: a\nbla\ntprop: no checkpoint\n  b: bad\n\n"), "no checkpoint; b: bad");
+        assert_eq!(reason("one\ntwo\x1b\n"), format!("two{}", tprop::vocab::printable("\x1b")));
+        assert_eq!(reason(""), "");
     }
 }

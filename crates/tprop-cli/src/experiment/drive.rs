@@ -117,7 +117,8 @@ impl<'a> Driver<'a> {
     pub fn retry(&mut self) -> Outcome {
         for id in self.out.forget_failures()? {
             if !trial::clear(&self.out.run(&id))? {
-                let message = format!("{}: in use by another process; wait for it, or stop it", self.out.run(&id).display());
+                let message =
+                    format!("{}: in use by another process; wait for it, or stop it", self.out.run(&id).display());
                 return Err(Failure::new(Code::InUse, message));
             }
         }

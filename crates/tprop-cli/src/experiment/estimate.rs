@@ -110,7 +110,8 @@ impl Survey {
                     continue;
                 }
                 check(study, *cell, &trial.settings, &corpus, jobs)?;
-                if measure && !survey.speeds.contains_key(&kind)
+                if measure
+                    && !survey.speeds.contains_key(&kind)
                     && let Some(speed) = speed(&trial.settings, &corpus, each)?
                 {
                     survey.speeds.insert(kind, speed);
@@ -125,7 +126,9 @@ impl Survey {
         let trials = cells.iter().flat_map(|c| study.forecast(*c));
         // Short trials read a part of the text, but validate on the same.
         let keys: HashSet<String> = trials
-            .map(|(_, t)| key(&t.settings, |n| (n.starts_with("data.") && n != "data.max_tokens") || n.starts_with("synth.")))
+            .map(|(_, t)| {
+                key(&t.settings, |n| (n.starts_with("data.") && n != "data.max_tokens") || n.starts_with("synth."))
+            })
             .collect();
         self.best.values().next().copied().filter(|_| keys.len() == 1)
     }
@@ -142,7 +145,8 @@ impl Survey {
         let groups: Vec<(String, Vec<usize>)> = if study.sweep {
             vec![("all".to_owned(), cells.to_vec())]
         } else {
-            let of = |t: &super::study::Table| t.cells.iter().flatten().copied().filter(|c| cells.contains(c)).collect();
+            let of =
+                |t: &super::study::Table| t.cells.iter().flatten().copied().filter(|c| cells.contains(c)).collect();
             study.tables.iter().map(|t| (t.name.clone(), of(t))).filter(|(_, c): &(_, Vec<_>)| !c.is_empty()).collect()
         };
         let mut counted: HashSet<String> = HashSet::new();

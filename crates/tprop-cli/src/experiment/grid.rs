@@ -84,7 +84,9 @@ fn collect(
             Err(why) => source.refuse(at, format!("{name}: each value must {why}")),
         };
         let values = match value.get_ref() {
-            DeValue::Table(inner) if inner.keys().any(|k| ["from", "to", "steps"].contains(&&*k.get_ref().as_ref())) => {
+            DeValue::Table(inner)
+                if inner.keys().any(|k| ["from", "to", "steps"].contains(&&*k.get_ref().as_ref())) =>
+            {
                 let section = Section::new(source, &name, inner, at, &["from", "to", "steps", "scale"])?;
                 range(section, &name)?
             }
@@ -173,7 +175,10 @@ mod tests {
             let grid = read(text).unwrap();
             (0..grid.len().unwrap()).map(|i| grid.point(i)[0].text.clone()).collect()
         };
-        assert_eq!(texts("optim.lr = { from = 0.001, to = 1, steps = 4, scale = \"log\" }"), ["0.001", "0.01", "0.1", "1"]);
+        assert_eq!(
+            texts("optim.lr = { from = 0.001, to = 1, steps = 4, scale = \"log\" }"),
+            ["0.001", "0.01", "0.1", "1"]
+        );
         assert_eq!(texts("optim.lr = { from = 1, to = 0.1, steps = 4 }"), ["1", "0.7", "0.4", "0.1"]);
         assert_eq!(texts("model.hidden = { from = 8, to = 64, steps = 4, scale = \"log\" }"), ["8", "16", "32", "64"]);
         assert_eq!(texts("model.hidden = { from = 1, to = 4, steps = 3 }"), ["1", "3", "4"]);
@@ -182,7 +187,8 @@ mod tests {
     #[test]
     fn a_shuffle_is_a_permutation_that_the_seed_chooses() {
         let grid = read("optim.lr = [1, 2, 3, 4, 5]\nbtprop.lambda = [1, 2, 3, 4]").unwrap();
-        let order = |seed, purpose: &str| -> Vec<String> { grid.shuffled(seed, purpose).iter().map(|p| shown(p)).collect() };
+        let order =
+            |seed, purpose: &str| -> Vec<String> { grid.shuffled(seed, purpose).iter().map(|p| shown(p)).collect() };
         let (a, b, c) = (order(1, "x"), order(2, "x"), order(1, "y"));
         assert_eq!(a, order(1, "x"));
         assert!(a != b && a != c);
@@ -198,7 +204,7 @@ mod tests {
     #[test]
     fn refusals_name_the_place() {
         for (text, expected) in [
-            ("optim.lr = []", "g.toml: line 1, column 1: optim.lr has no value"),
+            ("optim.lr = []", "g.toml: line 1, column 7: optim.lr has no value"),
             ("optim.lr = [0.1, 1e-1]", "line 1, column 18: optim.lr has 1e-1 twice"),
             ("optim.lr = [[0.1]]", "column 13: optim.lr: each value must be one value, not a list"),
             ("optim.lr = { from = 1, to = 2 }", "needs from, to and steps"),

@@ -58,7 +58,10 @@ impl Metric {
             _ => {
                 let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
                 let shown = tprop::vocab::printable(text);
-                Err(format!("metric must be one of {} (all but test_… and tokens_per_s also as NAME@EPOCH), not {shown}", names.join(", ")))
+                Err(format!(
+                    "metric must be one of {} (all but test_… and tokens_per_s also as NAME@EPOCH), not {shown}",
+                    names.join(", ")
+                ))
             }
         }
     }

@@ -25,7 +25,6 @@ mod trial;
 #[cfg(test)]
 mod tests;
 
-
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -158,9 +157,8 @@ fn absolute(path: &str) -> String {
 /// Settings behind the file on the command line.
 pub fn words(words: &[String]) -> Outcome<Vec<Typed>> {
     let typed = words.iter().map(|word| {
-        Typed::argument(word).ok_or_else(|| {
-            Failure::input(format!("{}: not a setting; write key=value", tprop::vocab::printable(word)))
-        })
+        Typed::argument(word)
+            .ok_or_else(|| Failure::input(format!("{}: not a setting; write key=value", tprop::vocab::printable(word))))
     });
     let typed = typed.collect::<Outcome<Vec<Typed>>>()?;
     for (i, one) in typed.iter().enumerate() {

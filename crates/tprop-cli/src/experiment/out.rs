@@ -79,7 +79,8 @@ impl Identity {
         for name in self.cells.keys().chain(old.cells.keys().filter(|k| !self.cells.contains_key(*k))) {
             let empty = Vec::new();
             let (now, then) = (self.cells.get(name).unwrap_or(&empty), old.cells.get(name).unwrap_or(&empty));
-            let only = |a: &[String], b: &[String]| a.iter().filter(|l| !b.contains(l)).take(3).cloned().collect::<Vec<_>>();
+            let only =
+                |a: &[String], b: &[String]| a.iter().filter(|l| !b.contains(l)).take(3).cloned().collect::<Vec<_>>();
             let (new, gone) = (only(now, then), only(then, now));
             match (then.is_empty(), now.is_empty()) {
                 (true, _) => said.push(format!("{name} is new")),
@@ -122,7 +123,8 @@ impl Out {
             Ok(mut entries) if !state.is_file() => {
                 let leftover = |e: &fs::DirEntry| e.file_name() == "lock" || e.file_name() == "study.json.new";
                 if entries.any(|e| e.is_ok_and(|e| !leftover(&e))) {
-                    let message = format!("{}: exists and is no experiment of this program; choose another --out", dir.display());
+                    let message =
+                        format!("{}: exists and is no experiment of this program; choose another --out", dir.display());
                     return Err(Failure::input(message));
                 }
             }
@@ -149,12 +151,13 @@ impl Out {
             }
         }
         let out = Self { dir: dir.to_owned(), _lock: lock };
-        for folder in ["trials", "runs"] {
-            fs::create_dir_all(dir.join(folder)).map_err(disk)?;
-        }
+        // First of all, so that whatever is found here later can be told from a stranger's.
         if !state.is_file() {
             let text = serde_json::to_string_pretty(identity).expect("plain data");
             out.write("study.json", &text)?;
+        }
+        for folder in ["trials", "runs"] {
+            fs::create_dir_all(dir.join(folder)).map_err(disk)?;
         }
         Ok(out)
     }
@@ -198,7 +201,8 @@ impl Out {
             let note: Note = serde_json::from_slice(line).map_err(|e| {
                 Failure::input(format!("{}: line {}: not readable ({e}); remove the file", path.display(), i + 1))
             })?;
-            let ended = if note.outcome == "diverged" { Ended::Diverged(note.reason) } else { Ended::Failed(note.reason) };
+            let ended =
+                if note.outcome == "diverged" { Ended::Diverged(note.reason) } else { Ended::Failed(note.reason) };
             outcomes.push((note.trial, ended));
         }
         Ok(outcomes)
@@ -237,8 +241,7 @@ fn note(trial: &str, ended: &Ended) -> String {
 fn take(dir: &Path) -> Outcome<File> {
     let path = dir.join("lock");
     let disk = |e: io::Error| Failure::disk(&path, &e);
-    let mut file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => {

@@ -88,8 +88,22 @@ fn sweep_sheet(study: &Study, results: &Results) -> Sheet {
 /// One line per cell, for other programs.
 fn figures_sheet(study: &Study, results: &Results, comparisons: &[Option<Comparison>]) -> Sheet {
     let header = [
-        "cell", "metric", "mean", "deviation", "seeds", "paper", "relative", "agrees", "train_ppl", "valid_ppl", "test_ppl",
-        "residual", "tokens_per_s", "chosen", "runs", "missing",
+        "cell",
+        "metric",
+        "mean",
+        "deviation",
+        "seeds",
+        "paper",
+        "relative",
+        "agrees",
+        "train_ppl",
+        "valid_ppl",
+        "test_ppl",
+        "residual",
+        "tokens_per_s",
+        "chosen",
+        "runs",
+        "missing",
     ];
     let mut sheet = Sheet::new(&study.title, header);
     let number = |x: Option<f64>| x.map_or(String::new(), |x| x.to_string());

@@ -163,9 +163,10 @@ fn why_none(study: &Study, i: usize, finished: &Finished, trials: &[&Progress]) 
         Some(Ended::Failed(reason)) => Some(format!("failed: {reason}")),
         _ => None,
     });
-    let eval = finished.verdicts[&i].trials.iter().find_map(|t| {
-        finished.readings.get(&reading_key(&t.id, &cell.eval)).and_then(|r| r.clone().err())
-    });
+    let eval = finished.verdicts[&i]
+        .trials
+        .iter()
+        .find_map(|t| finished.readings.get(&reading_key(&t.id, &cell.eval)).and_then(|r| r.clone().err()));
     bad.or(eval.map(|why| format!("eval failed: {why}"))).unwrap_or_else(|| match trials.is_empty() {
         true => "no trial came to a good end".into(),
         false => format!("the runs have no {}", cell.metric.name()),

@@ -135,7 +135,11 @@ mod tests {
         let markdown = "## title\n\n| name |    figure |\n| ---- | --------: |\n| a    | 1.5 ± 0.1 |\n";
         assert_eq!(sheet.markdown(), markdown);
         assert_eq!(sheet.csv(), "name,figure\r\na,1.5 ± 0.1\r\n");
-        assert!(sheet.latex().contains("\\begin{tabular}{lr}\n\\hline\nname & figure \\\\\n\\hline\na & 1.5 $\\pm$ 0.1 \\\\"));
+        assert!(
+            sheet
+                .latex()
+                .contains("\\begin{tabular}{lr}\n\\hline\nname & figure \\\\\n\\hline\na & 1.5 $\\pm$ 0.1 \\\\")
+        );
     }
 
     #[test]

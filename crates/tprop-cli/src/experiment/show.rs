@@ -57,7 +57,11 @@ impl Working {
     /// The cell, the point and the seed.
     fn name(&self) -> String {
         let seed = self.trial.settings.text("train.seed");
-        [&*self.cell, &*self.label, &format!("seed {seed}")].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("  ")
+        [&*self.cell, &*self.label, &format!("seed {seed}")]
+            .into_iter()
+            .filter(|s| !s.is_empty())
+            .collect::<Vec<_>>()
+            .join("  ")
     }
 
     fn line(&self) -> String {
@@ -96,7 +100,7 @@ impl Show {
     pub fn taken_up(&mut self, ended: usize) {
         (self.before, self.ended) = (ended, ended);
         if ended > 0 {
-            self.line(&format!("{}: {ended} finished trials taken up", self.name));
+            self.line(&format!("{}: {ended} trials that have ended are taken up", self.name));
         }
     }
 

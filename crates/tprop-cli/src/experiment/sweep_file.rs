@@ -65,7 +65,8 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
         n => {
             let n = n.map_or("more than 10^19".to_owned(), crate::console::grouped);
             let most = crate::console::grouped(MOST_TRIALS);
-            return file.refuse(format!("the grid has {n} trials, seeds included; at most {most} are run: thin it out"));
+            return file
+                .refuse(format!("the grid has {n} trials, seeds included; at most {most} are run: thin it out"));
         }
     }
 

@@ -177,7 +177,8 @@ fn a_search_has_one_budget_and_learns_from_its_neighbour() {
         assert_eq!(verdict.trials.len(), 1);
         assert!(!short(&verdict.trials[0]));
         // The winner of the short trials, and nothing else, ran in full.
-        let best = verdict.all.iter().filter(|t| short(t)).map(|t| (ppl(t).unwrap(), t)).min_by(|a, b| a.0.total_cmp(&b.0));
+        let best =
+            verdict.all.iter().filter(|t| short(t)).map(|t| (ppl(t).unwrap(), t)).min_by(|a, b| a.0.total_cmp(&b.0));
         let best = best.unwrap().1;
         if real(best, "btprop.lambda") > 0.5 && best.settings.text("method") == "btprop" {
             assert_eq!(real(best, "btprop.lambda"), real(&verdict.trials[0], "btprop.lambda"));
@@ -188,9 +189,12 @@ fn a_search_has_one_budget_and_learns_from_its_neighbour() {
     assert_eq!(super::grid::shown(verdicts[0].chosen.as_ref().unwrap()), "optim.lr=0.05");
     // The right cell of the row tried the left one's winner.
     let winner = super::grid::shown(verdicts[2].chosen.as_ref().unwrap());
-    let tried: Vec<String> = verdicts[3].all.iter().filter(|t| short(t)).map(|t| {
-        format!("btprop.lambda={} optim.lr={}", real(t, "btprop.lambda"), t.settings.text("optim.lr"))
-    }).collect();
+    let tried: Vec<String> = verdicts[3]
+        .all
+        .iter()
+        .filter(|t| short(t))
+        .map(|t| format!("btprop.lambda={} optim.lr={}", real(t, "btprop.lambda"), t.settings.text("optim.lr")))
+        .collect();
     assert!(tried.contains(&winner), "{winner} not in {tried:?}");
     // Nothing was trained twice, and another order comes to the same.
     assert_eq!(order.iter().map(|w| &w.trial.id).collect::<HashSet<_>>().len(), order.len());
@@ -291,19 +295,39 @@ fn sweeps_are_refused_with_the_place() {
         ("[grid]\n".into(), &[], "s.toml: line 1, column 2: the grid is empty"),
         ("[set]\nmodel.hidden = 3\n".into(), &[], "there is no [grid]"),
         ("".into(), &[], "there is no [grid]"),
-        ("[grid]\noptim.lr = []\n".into(), &[], "line 2, column 1: optim.lr has no value, so the grid is empty"),
-        ("[grid]\nmodel.hiden = [1]\n".into(), &[], "line 2, column 16: there is no setting model.hiden; did you mean model.hidden?"),
-        ("[grid]\nmodel.hidden = [1, 0]\n".into(), &[], "line 2, column 20: model.hidden must be a whole number from 1"),
-        ("[grid]\noptim.lr = [1]\noptim.lr = [2]\n".into(), &[], "s.toml: line 3, column 1"),
+        ("[grid]\noptim.lr = []\n".into(), &[], "line 2, column 7: optim.lr has no value, so the grid is empty"),
+        (
+            "[grid]\nmodel.hiden = [1]\n".into(),
+            &[],
+            "line 2, column 16: there is no setting model.hiden; did you mean model.hidden?",
+        ),
+        (
+            "[grid]\nmodel.hidden = [1, 0]\n".into(),
+            &[],
+            "line 2, column 20: model.hidden must be a whole number from 1",
+        ),
+        ("[grid]\noptim.lr = [1]\noptim.lr = [2]\n".into(), &[], "s.toml: line 3, column 7: duplicate key"),
         ("[grids]\noptim.lr = [1]\n".into(), &[], "line 1, column 2: the file has no key grids; did you mean grid?"),
-        ("[grid]\noptim.lr = [1]\n[sweep]\nsede = 3\n".into(), &[], "line 4, column 1: [sweep] has no key sede; did you mean seeds?"),
+        (
+            "[grid]\noptim.lr = [1]\n[sweep]\nsede = 3\n".into(),
+            &[],
+            "line 4, column 1: [sweep] has no key sede; did you mean seeds?",
+        ),
         ("[grid]\noptim.lr = [1]\n[sweep]\nseeds = 0\n".into(), &[], "line 4, column 1: seeds of [sweep] must be"),
         ("[grid]\noptim.lr = [1]\n[sweep]\nseeds = [1, 1]\n".into(), &[], "1 stands there twice"),
         ("[grid]\ntrain.seed = [1]\n".into(), &[], "give seeds in [sweep]"),
-        ("[set]\noptim.lr = 1\n[grid]\noptim.lr = [1]\n".into(), &[], "optim.lr is in the grid and also set (s.toml: line 2, column 1)"),
+        (
+            "[set]\noptim.lr = 1\n[grid]\noptim.lr = [1]\n".into(),
+            &[],
+            "optim.lr is in the grid and also set (s.toml: line 2, column 7)",
+        ),
         ("[grid]\noptim.lr = [1]\n".into(), &["optim.lr=2"], "optim.lr is in the grid and also set (optim.lr=2)"),
         ("[grid]\noptim.lr = [1]\n".into(), &["optim.rl=2"], "there is no setting optim.rl"),
-        ("[grid]\noptim.lr = [1]\n[sweep]\ngroups = [\"model.cell\"]\n".into(), &[], "groups has model.cell, which is not in the grid"),
+        (
+            "[grid]\noptim.lr = [1]\n[sweep]\ngroups = [\"model.cell\"]\n".into(),
+            &[],
+            "groups has model.cell, which is not in the grid",
+        ),
         ("[grid]\nmethod = [\"btprop\"]\nbtprop.loss = [\"free\"]\n".into(), &[], "btprop.block=1"),
     ] {
         let found = refuse(&text, last);
@@ -315,7 +339,9 @@ fn sweeps_are_refused_with_the_place() {
 fn recipes_are_refused_with_the_place() {
     let refuse = |from: &str, to: &str| {
         assert!(RECIPE.contains(from), "{from}");
-        recipe::read(&RECIPE.replacen(from, to, 1), Path::new("r.toml"), Scale::Quick, Vec::new()).unwrap_err().to_string()
+        recipe::read(&RECIPE.replacen(from, to, 1), Path::new("r.toml"), Scale::Quick, Vec::new())
+            .unwrap_err()
+            .to_string()
     };
     for (from, to, expected) in [
         ("title = \"t\"", "titel = \"t\"", "r.toml: line 2, column 1: the file has no key titel; did you mean title?"),
@@ -325,7 +351,7 @@ fn recipes_are_refused_with_the_place() {
         ("name = \"bt\"", "name = \"bptt\"", "two rows are called bptt"),
         ("search = \"btprop\"", "search = \"nothing\"", "there is no [search.nothing]"),
         ("trials = 4", "trials = 5", "not a multiple"),
-        ("trials = 4", "trials = 100", "not a multiple"),
+        ("trials = 4", "trials = 100", "its search has 15 points, but trials = 100"),
         ("method = \"btprop\"", "method = \"btporp\"", "did you mean btprop?"),
         ("search = \"bptt\"", "paper = [1]", "paper has 1 figures, but there are 2 columns"),
         ("btprop.block = 6", "btprop.blok = 6", "there is no setting btprop.blok"),
@@ -359,7 +385,10 @@ fn order_and_size_are_told_apart() {
     let finished = Finished { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
     let found = compare(&study, &study.tables[0], &results.figures).unwrap();
-    assert_eq!(found.cells.iter().map(|c| c.agrees).collect::<Vec<_>>(), [Some(true), Some(false), Some(false), Some(false)]);
+    assert_eq!(
+        found.cells.iter().map(|c| c.agrees).collect::<Vec<_>>(),
+        [Some(true), Some(false), Some(false), Some(false)]
+    );
     assert_eq!((found.order.pairs, found.order.agree), (4, 3));
     assert_eq!(found.order.against, ["bt y < bptt y"]);
     let text = super::compare::sheet(&study, &study.tables[0], &results.figures, Some(&found)).markdown();

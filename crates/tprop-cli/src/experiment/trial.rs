@@ -148,7 +148,10 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
         return Ok(Found::Nothing);
     }
     let unreadable = |path: &Path, what: String| {
-        Failure::input(format!("{}: {what}; remove the run's directory, and the same command makes it anew", path.display()))
+        Failure::input(format!(
+            "{}: {what}; remove the run's directory, and the same command makes it anew",
+            path.display()
+        ))
     };
     let path = dir.join("settings.toml");
     let file = typed::read_file(&path)?;
@@ -231,9 +234,9 @@ mod tests {
         let typed = |text: &str| Typed::argument(text).unwrap();
         let (a, b) = ([typed("optim.lr=1"), typed("model.hidden=2")], [typed("optim.lr=3")]);
         let merged = merge(&[&a, &b]);
-        assert_eq!(merged.iter().map(|t| (t.name.as_str(), t.text.as_str())).collect::<Vec<_>>(), [
-            ("optim.lr", "3"),
-            ("model.hidden", "2")
-        ]);
+        assert_eq!(
+            merged.iter().map(|t| (t.name.as_str(), t.text.as_str())).collect::<Vec<_>>(),
+            [("optim.lr", "3"), ("model.hidden", "2")]
+        );
     }
 }
