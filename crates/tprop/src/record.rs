@@ -174,10 +174,15 @@ pub struct End {
     pub seconds: f64,
     /// Epoch of the best validation perplexity.
     pub best_epoch: u64,
-    /// The best validation perplexity.
+    /// The best validation perplexity; infinite before the first evaluation, which JSON writes as null.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub best_valid_ppl: f64,
     /// Perplexity of the test split with the best weights.
     pub test_ppl: Option<f64>,
+}
+
+fn null_is_infinite<'de, D: serde::Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(value)?.unwrap_or(f64::INFINITY))
 }
 
 /// Appends events to `record.jsonl`.
@@ -246,4 +251,26 @@ pub fn read(path: &Path) -> io::Result<Vec<Event>> {
         events.push(event);
     }
     Ok(events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_stopped_before_its_first_evaluation_can_be_read() {
+        let end = End {
+            reason: "stopped".into(),
+            epoch: 1,
+            step: 3,
+            tokens: 4,
+            seconds: 0.5,
+            best_epoch: 0,
+            best_valid_ppl: f64::INFINITY,
+            test_ppl: None,
+        };
+        let event = Event::End(end);
+        let text = serde_json::to_string(&event).unwrap();
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");
+    }
 }
