@@ -19,6 +19,9 @@ pub enum Said {
     Closed,
 }
 
+/// What a child said, with the token that it was started under.
+pub type News = (u64, Said);
+
 /// A process at work.
 #[derive(Debug)]
 pub struct Child {
@@ -31,7 +34,7 @@ const KEPT: u64 = 64 << 10;
 
 impl Child {
     /// Starts this program with other arguments; what it says arrives under `token`.
-    pub fn start(args: &[OsString], token: u64, said: Sender<(u64, Said)>) -> io::Result<Self> {
+    pub fn start(args: &[OsString], token: u64, said: Sender<News>) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]

@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use sha2::{Digest, Sha256};
 use tprop::record::{Event, Step};
 
-use super::child::{Child, Said};
+use super::child::{Child, News, Said};
+use super::ledger::{Job, Ledger, Task, perplexity};
 use super::out::Out;
 use super::show::{Show, Working};
-use super::study::{Next, Study, Verdict, Want};
-use super::trial::{self, Ended, Found, Progress, Trial};
+use super::study::Study;
+use super::trial::{self, Ended, Found, Trial};
 use crate::failure::{Code, Failure, Outcome};
 use crate::signals::Signals;
 
@@ -39,24 +39,6 @@ pub struct Options {
     pub quiet: bool,
 }
 
-/// What is known at the end.
-#[derive(Debug, Default)]
-pub struct Finished {
-    /// How far each trial came.
-    pub known: HashMap<String, Progress>,
-    /// What each cell came to, by its number.
-    pub verdicts: HashMap<usize, Verdict>,
-    /// Perplexities that `tprop eval` printed, by name of the reading.
-    pub readings: HashMap<String, Result<f64, String>>,
-}
-
-/// What a process is at work on.
-#[derive(Clone, Debug)]
-enum Task {
-    Train { id: String, fresh: bool },
-    Read { key: String },
-}
-
 struct Running {
     token: u64,
     task: Task,
@@ -68,47 +50,41 @@ struct Running {
     evals: usize,
 }
 
-/// A thing to be done.
-struct Job {
-    task: Task,
-    trial: std::rc::Rc<Trial>,
-    cell: usize,
-    label: String,
-    until: Option<u64>,
-}
-
 /// Runs an experiment in its directory.
 pub struct Driver<'a> {
     study: &'a Study,
     cells: Vec<usize>,
     out: &'a Out,
     options: Options,
-    done: Finished,
+    ledger: Ledger,
     running: Vec<Running>,
     busy: HashMap<String, Instant>,
     tries: HashMap<String, u32>,
     told_busy: HashSet<String>,
     show: Show,
-    said: (Sender<(u64, Said)>, Receiver<(u64, Said)>),
+    tell: Sender<News>,
+    news: Receiver<News>,
     next_token: u64,
 }
 
 impl<'a> Driver<'a> {
     /// For some cells of an experiment.
     pub fn new(study: &'a Study, cells: Vec<usize>, out: &'a Out, options: Options) -> Self {
+        let (tell, news) = mpsc::channel();
         let show = Show::new(options.quiet, &study.name, study.count_of(&cells));
         Self {
             study,
             cells,
             out,
             options,
-            done: Finished::default(),
+            ledger: Ledger::default(),
             running: Vec::new(),
             busy: HashMap::new(),
             tries: HashMap::new(),
             told_busy: HashSet::new(),
             show,
-            said: mpsc::channel(),
+            tell,
+            news,
             next_token: 0,
         }
     }
@@ -126,12 +102,12 @@ impl<'a> Driver<'a> {
     }
 
     /// Runs everything that is wanted.
-    pub fn drive(mut self) -> Outcome<Finished> {
+    pub fn drive(mut self) -> Outcome<Ledger> {
         let signals = Signals::listen();
         for (id, ended) in self.out.outcomes()? {
-            self.done.known.entry(id).or_default().ended = Some(ended);
+            self.ledger.known.entry(id).or_default().ended = Some(ended);
         }
-        let mut jobs = self.jobs()?;
+        let mut jobs = self.ledger.jobs(self.study, &self.cells, self.out);
         self.show.taken_up(self.ended());
         loop {
             if let Some(code) = signals.code() {
@@ -152,7 +128,7 @@ impl<'a> Driver<'a> {
             self.show.draw(ended, self.running.iter().map(|r| &r.working));
             match self.listen() {
                 Ok(false) => {}
-                Ok(true) => jobs = self.jobs()?,
+                Ok(true) => jobs = self.ledger.jobs(self.study, &self.cells, self.out),
                 Err(failure) => {
                     self.stop_all();
                     self.show.wipe();
@@ -161,97 +137,11 @@ impl<'a> Driver<'a> {
             }
         }
         self.show.wipe();
-        Ok(self.done)
+        Ok(self.ledger)
     }
 
     fn ended(&self) -> usize {
-        self.done.known.values().filter(|p| p.ended.is_some()).count()
-    }
-
-    /// What is to be done, in order. Trials that are met for the first time are looked up on the disk.
-    fn jobs(&mut self) -> Outcome<Vec<Job>> {
-        let mut jobs: Vec<Job> = Vec::new();
-        let mut listed: HashSet<String> = HashSet::new();
-        for cell in self.cells.clone() {
-            if self.done.verdicts.contains_key(&cell) {
-                continue;
-            }
-            loop {
-                let next = self.study.next(cell, &|id| self.done.known.get(id));
-                match next {
-                    Next::Done(verdict) => {
-                        let readings = self.readings(cell, &verdict);
-                        if readings.is_empty() {
-                            self.done.verdicts.insert(cell, verdict);
-                        }
-                        jobs.extend(readings.into_iter().filter(|job| listed.insert(job.task.name().to_owned())));
-                        break;
-                    }
-                    Next::Trials(wants) => {
-                        if !self.meet(&wants)? {
-                            let wants = wants.into_iter().filter(|want| listed.insert(want.trial.id.clone()));
-                            jobs.extend(wants.map(|want| Job {
-                                task: Task::Train { id: want.trial.id.clone(), fresh: false },
-                                trial: want.trial,
-                                cell,
-                                label: want.label,
-                                until: want.until,
-                            }));
-                            break;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(jobs)
-    }
-
-    /// Looks up trials that nothing is known about; says whether something was found.
-    fn meet(&mut self, wants: &[Want]) -> Outcome<bool> {
-        let mut news = false;
-        for want in wants {
-            let id = &want.trial.id;
-            if !self.done.known.contains_key(id) {
-                let found = match trial::look(&self.out.run(id), &want.trial) {
-                    Ok(Found::Nothing) => Progress::default(),
-                    Ok(Found::Run(progress)) => progress,
-                    Err(failure) => Progress { ended: Some(Ended::Failed(failure.message)), ..Progress::default() },
-                };
-                news |= found.ended.is_some() || !found.evals.is_empty();
-                self.done.known.insert(id.clone(), found);
-            }
-        }
-        Ok(news)
-    }
-
-    /// The readings that a cell still needs, once its trials have ended.
-    fn readings(&mut self, cell: usize, verdict: &Verdict) -> Vec<Job> {
-        let args = &self.study.cells[cell].eval;
-        let mut jobs = Vec::new();
-        if args.is_empty() {
-            return jobs;
-        }
-        for trial in &verdict.trials {
-            let finished = self.done.known.get(&trial.id).is_some_and(|p| matches!(p.ended, Some(Ended::Finished(_))));
-            let key = reading_key(&trial.id, args);
-            if !finished || self.done.readings.contains_key(&key) {
-                continue;
-            }
-            let path = self.out.dir().join(format!("evals/{key}.json"));
-            match std::fs::read_to_string(&path).ok().and_then(|text| perplexity(&text)) {
-                Some(figure) => {
-                    self.done.readings.insert(key, Ok(figure));
-                }
-                None => jobs.push(Job {
-                    task: Task::Read { key },
-                    trial: trial.clone(),
-                    cell,
-                    label: args.join(" "),
-                    until: None,
-                }),
-            }
-        }
-        jobs
+        self.ledger.known.values().filter(|p| p.ended.is_some()).count()
     }
 
     /// Ends trials that have come as far as anyone wants them to.
@@ -259,7 +149,7 @@ impl<'a> Driver<'a> {
         for running in &mut self.running {
             let Task::Train { id, .. } = &running.task else { continue };
             let wanted = jobs.iter().any(|job| job.task.name() == id);
-            let ended = self.done.known.get(id).is_some_and(|p| p.ended.is_some());
+            let ended = self.ledger.known.get(id).is_some_and(|p| p.ended.is_some());
             if !wanted && !ended && !running.asked {
                 running.asked = true;
                 running.child.stop();
@@ -303,8 +193,8 @@ impl<'a> Driver<'a> {
         let evals = match found {
             Found::Run(progress) => {
                 let (ended, evals) = (progress.ended.is_some(), progress.evals.len());
-                let further = evals > self.done.known.get(id).map_or(0, |p| p.evals.len());
-                self.done.known.insert(id.to_owned(), progress);
+                let further = evals > self.ledger.known.get(id).map_or(0, |p| p.evals.len());
+                self.ledger.known.insert(id.to_owned(), progress);
                 if ended || further {
                     return self.look_again();
                 }
@@ -342,7 +232,7 @@ impl<'a> Driver<'a> {
 
     fn spawn(&mut self, task: Task, args: &[OsString], job: &Job, evals: usize) -> Outcome {
         self.next_token += 1;
-        let child = Child::start(args, self.next_token, self.said.0.clone())
+        let child = Child::start(args, self.next_token, self.tell.clone())
             .map_err(|e| Failure::new(Code::Failed, format!("a trial's process cannot be started ({e})")))?;
         let cell = &self.study.cells[job.cell].name;
         let working = Working::new(cell, &job.label, &job.trial, job.until);
@@ -354,7 +244,7 @@ impl<'a> Driver<'a> {
     /// Waits a moment for news; says whether what is wanted may have changed.
     fn listen(&mut self) -> Outcome<bool> {
         let mut changed = false;
-        let mut next = self.said.1.recv_timeout(Duration::from_millis(100));
+        let mut next = self.news.recv_timeout(Duration::from_millis(100));
         loop {
             match next {
                 Ok((token, Said::Line(line))) => changed |= self.hear(token, &line)?,
@@ -364,7 +254,7 @@ impl<'a> Driver<'a> {
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(changed),
             }
-            next = self.said.1.recv_timeout(Duration::ZERO);
+            next = self.news.recv_timeout(Duration::ZERO);
         }
     }
 
@@ -376,7 +266,7 @@ impl<'a> Driver<'a> {
                 std::fs::create_dir_all(self.out.dir().join("evals"))
                     .map_err(|e| Failure::disk(&self.out.dir().join("evals"), &e))?;
                 self.out.write(&format!("evals/{key}.json"), &format!("{line}\n"))?;
-                self.done.readings.insert(key.clone(), Ok(figure));
+                self.ledger.readings.insert(key.clone(), Ok(figure));
                 Ok(true)
             }
             Task::Train { id, .. } => {
@@ -388,7 +278,7 @@ impl<'a> Driver<'a> {
                 if let Event::Eval(eval) = &event {
                     running.working.eval(eval);
                 }
-                self.done.known.entry(id.clone()).or_default().note(event);
+                self.ledger.known.entry(id.clone()).or_default().note(event);
                 Ok(counts)
             }
         }
@@ -403,9 +293,9 @@ impl<'a> Driver<'a> {
             Task::Train { id, fresh } => (id, fresh),
             Task::Read { key } => {
                 if !status.success() {
-                    self.done.readings.insert(key, Err(reason));
-                } else if !self.done.readings.contains_key(&key) {
-                    self.done.readings.insert(key, Err("eval printed no perplexity".into()));
+                    self.ledger.readings.insert(key, Err(reason));
+                } else {
+                    self.ledger.readings.entry(key).or_insert_with(|| Err("eval printed no perplexity".into()));
                 }
                 return Ok(());
             }
@@ -413,13 +303,13 @@ impl<'a> Driver<'a> {
         let dir = self.out.run(&id);
         match status.code() {
             Some(0) => {
-                let progress = self.done.known.get(&id).cloned().unwrap_or_default();
+                let progress = self.ledger.known.get(&id).cloned().unwrap_or_default();
                 if progress.ended.is_none() {
                     // It had ended before this process came.
-                    self.done.known.remove(&id);
+                    self.ledger.known.remove(&id);
                     return match trial::look(&dir, running.working.trial()) {
                         Ok(Found::Run(progress)) if progress.ended.is_some() => {
-                            self.done.known.insert(id, progress);
+                            self.ledger.known.insert(id, progress);
                             Ok(())
                         }
                         _ => self.ended_badly(&id, Ended::Failed("it ended without a result".into())),
@@ -452,7 +342,7 @@ impl<'a> Driver<'a> {
     /// Goes on with it, unless that has not helped before.
     fn interrupted(&mut self, id: &str, evals: usize, what: &str) -> Outcome {
         self.wait_for_quietly(id);
-        let further = self.done.known.get(id).is_some_and(|p| p.evals.len() > evals);
+        let further = self.ledger.known.get(id).is_some_and(|p| p.evals.len() > evals);
         let tries = self.tries.entry(id.to_owned()).or_default();
         *tries = if further { 1 } else { *tries + 1 };
         if *tries < TRIES {
@@ -463,13 +353,13 @@ impl<'a> Driver<'a> {
 
     fn ended_badly(&mut self, id: &str, ended: Ended) -> Outcome {
         self.out.note(id, &ended)?;
-        self.done.known.entry(id.to_owned()).or_default().ended = Some(ended);
+        self.ledger.known.entry(id.to_owned()).or_default().ended = Some(ended);
         self.look_again()
     }
 
     /// Makes the main loop ask again what is wanted.
     fn look_again(&mut self) -> Outcome {
-        let _ = self.said.0.send((0, Said::Closed));
+        let _ = self.tell.send((0, Said::Closed));
         Ok(())
     }
 
@@ -491,25 +381,6 @@ impl<'a> Driver<'a> {
             let _ = running.child.end();
         }
     }
-}
-
-impl Task {
-    fn name(&self) -> &str {
-        match self {
-            Task::Train { id, .. } => id,
-            Task::Read { key } => key,
-        }
-    }
-}
-
-/// The name of what `tprop eval` says about a run with these arguments.
-pub fn reading_key(id: &str, args: &[String]) -> String {
-    let digits: String = Sha256::digest(args.join("\n")).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("{id}-{digits}")
-}
-
-fn perplexity(text: &str) -> Option<f64> {
-    serde_json::from_str::<serde_json::Value>(text).ok()?["perplexity"].as_f64()
 }
 
 /// A path that begins with a dash is no flag.

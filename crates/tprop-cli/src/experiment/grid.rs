@@ -84,9 +84,7 @@ fn collect(
             Err(why) => source.refuse(at, format!("{name}: each value must {why}")),
         };
         let values = match value.get_ref() {
-            DeValue::Table(inner)
-                if inner.keys().any(|k| ["from", "to", "steps"].contains(&&*k.get_ref().as_ref())) =>
-            {
+            DeValue::Table(inner) if inner.keys().any(|k| ["from", "to", "steps"].contains(&k.get_ref().as_ref())) => {
                 let section = Section::new(source, &name, inner, at, &["from", "to", "steps", "scale"])?;
                 range(section, &name)?
             }

@@ -10,6 +10,7 @@ mod compare;
 mod drive;
 mod estimate;
 mod grid;
+mod ledger;
 mod metric;
 mod out;
 mod present;

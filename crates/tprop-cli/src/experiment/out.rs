@@ -46,7 +46,8 @@ impl Identity {
         let mut hash = Sha256::new();
         for (i, cell) in study.cells.iter().enumerate() {
             let line = |what: &str, set: &[Typed]| format!("{what}: {}", shown(set));
-            let mut lines: Vec<String> = cell.set.iter().chain(&study.last).map(|one| shown(&[one.clone()])).collect();
+            let mut lines: Vec<String> =
+                cell.set.iter().chain(&study.last).map(|one| shown(std::slice::from_ref(one))).collect();
             lines.push(format!("seeds {:?}", cell.seeds));
             lines.extend((!cell.eval.is_empty()).then(|| format!("eval {:?}", cell.eval)));
             match &cell.plan {

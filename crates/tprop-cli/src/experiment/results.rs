@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::drive::{Finished, reading_key};
 use super::grid::shown;
+use super::ledger::{Ledger, reading_key};
 use super::metric::{Metric, Spread};
 use super::study::{Plan, Study};
 use super::trial::{Ended, Progress};
@@ -85,7 +85,7 @@ pub struct Results {
 
 impl Results {
     /// Of an experiment of which the cells in `absent` were left out, with the reason.
-    pub fn of(study: &Study, finished: &Finished, absent: &HashMap<usize, String>, command: String) -> Self {
+    pub fn of(study: &Study, finished: &Ledger, absent: &HashMap<usize, String>, command: String) -> Self {
         let figures = (0..study.cells.len()).map(|i| figure(study, i, finished, absent)).collect();
         Self {
             name: study.name.clone(),
@@ -109,7 +109,7 @@ impl Results {
     }
 }
 
-fn figure(study: &Study, i: usize, finished: &Finished, absent: &HashMap<usize, String>) -> Figure {
+fn figure(study: &Study, i: usize, finished: &Ledger, absent: &HashMap<usize, String>) -> Figure {
     let cell = &study.cells[i];
     let mut figure = Figure {
         cell: cell.name.clone(),
@@ -156,7 +156,7 @@ fn figure(study: &Study, i: usize, finished: &Finished, absent: &HashMap<usize, 
     figure
 }
 
-fn why_none(study: &Study, i: usize, finished: &Finished, trials: &[&Progress]) -> String {
+fn why_none(study: &Study, i: usize, finished: &Ledger, trials: &[&Progress]) -> String {
     let cell = &study.cells[i];
     let bad = trials.iter().find_map(|p| match &p.ended {
         Some(Ended::Diverged(reason)) => Some(format!("diverged: {reason}")),
@@ -174,7 +174,7 @@ fn why_none(study: &Study, i: usize, finished: &Finished, trials: &[&Progress]) 
 }
 
 /// All trials with the settings in which they differ.
-fn lines(study: &Study, finished: &Finished) -> Vec<Line> {
+fn lines(study: &Study, finished: &Ledger) -> Vec<Line> {
     let mut trials = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for i in 0..study.cells.len() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use tprop::record::{End, Eval};
 
 use super::compare::compare;
-use super::drive::Finished;
+use super::ledger::Ledger;
 use super::recipe::{self, BUILT_IN, Scale};
 use super::results::Results;
 use super::study::{Next, Plan, Study, Verdict, Want};
@@ -222,7 +222,7 @@ fn all_trials_diverging_is_a_verdict_too() {
     let (known, verdicts, _) = simulate(&study, false, bad);
     assert_eq!(verdicts[0].trials.len(), 1);
     assert!(verdicts[2].trials.is_empty() && verdicts[2].all.len() == 4);
-    let finished = Finished { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
+    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
     assert_eq!(results.figures[2].missing.as_deref(), Some("no trial came to a good end"));
     assert_eq!(results.divergences().count(), 8);
@@ -271,7 +271,7 @@ fn groups_hold_the_best_of_the_other_settings() {
         (rate, seed) => Some(rate * 100.0 + seed * real(t, "model.layers")),
     };
     let (known, verdicts, _) = simulate(&study, false, ppl);
-    let finished = Finished { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
+    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
     let spread = results.figures[1].valid_ppl.unwrap();
     assert_eq!(results.figures[1].chosen.as_deref(), Some("optim.lr=0.2 model.layers=2"));
@@ -382,7 +382,7 @@ fn order_and_size_are_told_apart() {
         })
     };
     let (known, verdicts, _) = simulate(&study, false, ppl);
-    let finished = Finished { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
+    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
     let found = compare(&study, &study.tables[0], &results.figures).unwrap();
     assert_eq!(
