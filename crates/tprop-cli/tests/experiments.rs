@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -334,24 +334,30 @@ fn a_killed_driver_loses_nothing_and_does_nothing_twice() {
     long_sweep(&place);
     place.run(&["sweep", "s.toml", "--out", "whole", "--quiet"]).ok();
     let whole = figures(&place, "whole");
-    let (mut killed, mut round) = (0, 0);
+    let (mut killed, mut round, mut resumed) = (0, 0, 0);
     while killed < kills() {
         round += 1;
         let out = format!("o{round}");
-        let ends = |n: usize| {
+        // Events of each run so far, and whether it came to its own end.
+        let runs = || -> Vec<(std::path::PathBuf, usize, bool)> {
             let runs = std::fs::read_dir(place.join(&out).join("runs")).into_iter().flatten().flatten();
-            let lines = runs.filter_map(|run| std::fs::read_to_string(run.path().join("record.jsonl")).ok());
-            lines.map(|text| text.matches("\"event\":\"step\"").count()).sum::<usize>() >= n
+            let of = |run: std::fs::DirEntry| {
+                let text = std::fs::read_to_string(run.path().join("record.jsonl")).ok()?;
+                let steps = text.matches("\"event\":\"step\"").count();
+                Some((run.path(), steps, text.contains("\"reason\":\"epochs\"")))
+            };
+            runs.filter_map(of).collect()
         };
         // Several times in one experiment: while it begins, then further and further into the trials.
+        let mut interrupted: BTreeSet<std::path::PathBuf> = BTreeSet::new();
         for part in 0..4 {
             let mut driver =
                 place.command(&["sweep", "s.toml", "--out", &out, "--jobs", "2", "--quiet"]).spawn().unwrap();
             let mut over = false;
             wait_for("the trials", || {
                 over = driver.try_wait().unwrap().is_some();
-                over || (part == 0 && place.join(&out).join("runs").is_dir())
-                    || (part > 0 && ends(40 * part * (1 + round % 5)))
+                let begun = part == 0 && place.join(&out).join("runs").is_dir();
+                over || begun || (part > 0 && runs().iter().map(|r| r.1).sum::<usize>() >= 40 * part * (1 + round % 5))
             });
             if over {
                 break;
@@ -359,12 +365,20 @@ fn a_killed_driver_loses_nothing_and_does_nothing_twice() {
             driver.kill().unwrap(); // SIGKILL
             driver.wait().unwrap();
             killed += 1;
+            // Without a driver a run ends at its next event, so one that is in its middle will have to go on later.
+            let middle = runs().into_iter().filter(|(_, steps, ended)| (1..120).contains(steps) && !ended);
+            interrupted.extend(middle.map(|(run, ..)| run));
         }
         place.run(&["sweep", "s.toml", "--out", &out, "--jobs", "2", "--quiet"]).ok();
         once(&place.join(&out), 4, 3);
         assert_eq!(figures(&place, &out), whole, "round {round}");
+        for run in &interrupted {
+            let record = std::fs::read_to_string(run.join("record.jsonl")).unwrap();
+            assert!(record.contains("\"event\":\"resume\""), "{} began again instead of going on", run.display());
+        }
+        resumed += interrupted.len();
     }
-    eprintln!("{killed} kills of the driver in {round} sweeps of 4 trials, 0 failures");
+    eprintln!("{killed} kills of the driver in {round} sweeps of 4 trials, {resumed} trials resumed, 0 failures");
 }
 
 #[cfg(unix)]

@@ -88,6 +88,11 @@ impl Metric {
         self.epoch.map_or(title.to_owned(), |epoch| format!("{title} after epoch {epoch}"))
     }
 
+    /// Whether a trial can have this figure at all: BPTT has no residual.
+    pub fn applies(&self, progress: &Progress) -> bool {
+        self.quantity != Quantity::Residual || progress.evals.iter().any(|e| e.coupling.is_some())
+    }
+
     /// The figure of a trial; none if it has not come so far.
     pub fn of(&self, progress: &Progress) -> Option<f64> {
         let Some(Ended::Finished(end)) = &progress.ended else { return None };

@@ -35,7 +35,7 @@ pub struct Figure {
     pub runs: Vec<String>,
     /// Points that successive halving left behind.
     pub pruned: Vec<String>,
-    /// Why there is no figure.
+    /// Why there is no figure; nothing also where a figure makes no sense, like the residual of BPTT.
     pub missing: Option<String>,
 }
 
@@ -151,12 +151,13 @@ fn figure(study: &Study, i: usize, finished: &Ledger, absent: &HashMap<usize, St
         Spread::of(&figures).filter(|s| s.n == trials.len())
     };
     if figure.value.is_none() {
-        figure.missing = Some(why_none(study, i, finished, &trials));
+        figure.missing = why_none(study, i, finished, &trials);
     }
     figure
 }
 
-fn why_none(study: &Study, i: usize, finished: &Ledger, trials: &[&Progress]) -> String {
+/// Why there is no figure; nothing if there cannot be one, like the residual of BPTT.
+fn why_none(study: &Study, i: usize, finished: &Ledger, trials: &[&Progress]) -> Option<String> {
     let cell = &study.cells[i];
     let bad = trials.iter().find_map(|p| match &p.ended {
         Some(Ended::Diverged(reason)) => Some(format!("diverged: {reason}")),
@@ -167,10 +168,12 @@ fn why_none(study: &Study, i: usize, finished: &Ledger, trials: &[&Progress]) ->
         .trials
         .iter()
         .find_map(|t| finished.readings.get(&reading_key(&t.id, &cell.eval)).and_then(|r| r.clone().err()));
-    bad.or(eval.map(|why| format!("eval failed: {why}"))).unwrap_or_else(|| match trials.is_empty() {
-        true => "no trial came to a good end".into(),
-        false => format!("the runs have no {}", cell.metric.name()),
-    })
+    let rest = || match trials.is_empty() {
+        true => Some("no trial came to a good end".to_owned()),
+        false if !cell.metric.applies(trials[0]) => None,
+        false => Some(format!("the runs have no {}", cell.metric.name())),
+    };
+    bad.or(eval.map(|why| format!("eval failed: {why}"))).or_else(rest)
 }
 
 /// All trials with the settings in which they differ.
