@@ -7,6 +7,7 @@ mod cluster;
 mod commands;
 mod console;
 mod disk;
+mod experiment;
 mod failure;
 mod fetch;
 mod lines;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod data;
+mod demo;
 mod eval;
 mod exchange;
 mod generate;
@@ -13,6 +14,7 @@ mod resume;
 mod resume_settings;
 mod sample;
 mod score;
+mod sweep;
 mod train;
 mod watch;
 
@@ -32,6 +34,8 @@ pub fn run(command: Command) -> Outcome {
         Command::Generate(args) => generate::generate(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Demo(args) => demo::demo(&args),
+        Command::Sweep(args) => sweep::sweep(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Score(args) => score::score(&args),
         Command::Report(args) => report::report(&args),
