@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use crate::args::Driving;
 use crate::console;
 use crate::failure::{Code, Failure, Outcome};
+use crate::report;
 use crate::settings::table::BUILT_IN;
 use crate::settings::{Settings, Typed};
 use drive::{Driver, Options};
@@ -89,10 +90,13 @@ pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
     }
     let finished = driver.drive()?;
     let results = Results::of(study, &finished, &absent, request.command.clone());
-    // Whatever else is made of the runs, pages and pictures, is made here: the tables are written first.
     present::present(study, &results, &out, survey.best_possible(study, &cells), driving.json)?;
-    if !driving.quiet {
-        console::note(format!("files: {}", dir.display()));
+    if results.trials.iter().any(|trial| trial.epochs > 0) {
+        let written =
+            report::write(std::slice::from_ref(&dir), &dir, &study.title, std::slice::from_ref(&request.command))?;
+        if !driving.quiet {
+            console::note(format!("\nreport: {}\nfiles:  {}", written.html.display(), dir.display()));
+        }
     }
     let failed = results.failures().count();
     if failed > 0 {
