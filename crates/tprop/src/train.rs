@@ -569,7 +569,10 @@ impl<'a, T: Real> Trainer<'a, T> {
     fn save(&mut self, watch: &mut dyn Watch, why: Why) -> Result<(), TrainError> {
         let mut health = Health::default();
         self.walk(&mut health);
-        if let Some(name) = health.sick {
+        // States may be sick on one rank alone, but all ranks save, or none.
+        let sick = if health.sick.is_some() { 1.0 } else { 0.0 };
+        if crate::comm::largest(self.learner.comm, sick) > 0.0 {
+            let name = health.sick.unwrap_or_else(|| "a tensor of another rank".into());
             return Err(self.diverged(format!("{name} is not finite"), f64::NAN));
         }
         watch.save(self.snapshot(), why).map_err(TrainError::Watch)

@@ -51,6 +51,8 @@ pub fn resume(args: &args::Resume) -> Outcome {
         |e: std::io::Error| Failure::input(format!("{}: the record cannot be continued ({e})", path.display()));
     let (length, ended) = record::before_end(&path, record_length(&snapshot)).map_err(unreadable)?;
     if trainer.finished() && ended {
+        // It may have been killed when only the tidying up was left.
+        store.prune(settings.checkpointing().keep)?;
         console::note(format!("{} has come to its end already; `tprop eval {0}` reads it", run.name()));
         return Ok(());
     }

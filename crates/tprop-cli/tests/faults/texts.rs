@@ -42,3 +42,34 @@ fn texts_with_one_word_many_words_and_one_line() {
     }
     row("texts: one token, one word, all words new, one line, unreadable", 5, "read or refused in one sentence");
 }
+
+/// A gigabyte in one line: at most 2.5 GB of memory. Only with the full numbers, because it needs the disk for it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_gigabyte_in_one_line() {
+    use std::io::Write;
+    if !full() {
+        return;
+    }
+    let place = Place::new();
+    let mut file = std::io::BufWriter::new(std::fs::File::create(place.join("line")).unwrap());
+    let piece = b"the cat sees the dog ".repeat(1000);
+    for _ in 0..1_000_000_000 / piece.len() {
+        file.write_all(&piece).unwrap();
+    }
+    drop(file);
+    for level in ["byte", "char", "word"] {
+        let mut child =
+            place.command(&["train", "line", "--level", level, "--hidden", "4", "--dry-run"]).spawn().unwrap();
+        let mut most = 0;
+        crate::bench::wait_for("the end of reading", || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+            let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
+            most = most.max(line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0));
+            child.try_wait().unwrap().is_some()
+        });
+        assert!(child.wait().unwrap().success(), "{level}");
+        assert!(most > 0 && most < 2_500_000, "{level}: {most} KB");
+        row("one line of 1 GB", 1, &format!("{level} level, {} MB of memory", most / 1000));
+    }
+}
