@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -351,19 +352,19 @@ fn a_killed_driver_loses_nothing_and_does_nothing_twice() {
         // Several times in one experiment: while it begins, then further and further into the trials.
         let mut interrupted: BTreeSet<std::path::PathBuf> = BTreeSet::new();
         for part in 0..4 {
-            let mut driver =
-                place.command(&["sweep", "s.toml", "--out", &out, "--jobs", "2", "--quiet"]).spawn().unwrap();
+            let args = ["sweep", "s.toml", "--out", &out, "--jobs", "2", "--quiet"];
+            let mut driver = Driver(place.command(&args).spawn().unwrap());
             let mut over = false;
             wait_for("the trials", || {
-                over = driver.try_wait().unwrap().is_some();
+                over = driver.0.try_wait().unwrap().is_some();
                 let begun = part == 0 && place.join(&out).join("runs").is_dir();
                 over || begun || (part > 0 && runs().iter().map(|r| r.1).sum::<usize>() >= 40 * part * (1 + round % 5))
             });
             if over {
                 break;
             }
-            driver.kill().unwrap(); // SIGKILL
-            driver.wait().unwrap();
+            driver.0.kill().unwrap(); // SIGKILL
+            driver.0.wait().unwrap();
             killed += 1;
             // Without a driver a run ends at its next event, so one that is in its middle will have to go on later.
             let middle = runs().into_iter().filter(|(_, steps, ended)| (1..120).contains(steps) && !ended);
@@ -381,6 +382,16 @@ fn a_killed_driver_loses_nothing_and_does_nothing_twice() {
     eprintln!("{killed} kills of the driver in {round} sweeps of 4 trials, {resumed} trials resumed, 0 failures");
 }
 
+/// A driver that does not outlive a failed test.
+struct Driver(std::process::Child);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_second_driver_waits_outside_and_a_signal_ends_all_trials_in_order() {
@@ -388,7 +399,7 @@ fn a_second_driver_waits_outside_and_a_signal_ends_all_trials_in_order() {
     long_sweep(&place);
     let text = std::fs::read_to_string(place.join("s.toml")).unwrap();
     place.write("s.toml", text.replace("train.epochs = 3", "train.epochs = 1000\ntrain.patience = 0"));
-    let driver = place.command(&["sweep", "s.toml", "--out", "o", "--jobs", "2"]).spawn().unwrap();
+    let mut driver = Driver(place.command(&["sweep", "s.toml", "--out", "o", "--jobs", "2"]).spawn().unwrap());
     let steps = || {
         let runs = std::fs::read_dir(place.join("o/runs")).into_iter().flatten().flatten();
         runs.filter(|r| {
@@ -397,12 +408,13 @@ fn a_second_driver_waits_outside_and_a_signal_ends_all_trials_in_order() {
         .count()
     };
     wait_for("both trials", || steps() == 2);
-    place.run(&["sweep", "s.toml", "--out", "o"]).refused(6, &format!("in use by process {}", driver.id()));
-    let signal = std::process::Command::new("kill").args(["-TERM", &driver.id().to_string()]).status().unwrap();
+    place.run(&["sweep", "s.toml", "--out", "o"]).refused(6, &format!("in use by process {}", driver.0.id()));
+    let signal = std::process::Command::new("kill").args(["-TERM", &driver.0.id().to_string()]).status().unwrap();
     assert!(signal.success());
-    let output = driver.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(143), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("the same command goes on"), "{output:?}");
+    let mut said = String::new();
+    driver.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(driver.0.wait().unwrap().code(), Some(143), "{said}");
+    assert!(said.contains("the same command goes on"), "{said}");
     // Both have saved: their locks are free and their records end with a checkpoint after the signal.
     for run in std::fs::read_dir(place.join("o/runs")).unwrap() {
         let record = std::fs::read_to_string(run.unwrap().path().join("record.jsonl")).unwrap();

@@ -154,14 +154,17 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
     if let Some(comparison) = comparison {
         sheet.notes.extend(sentences(study, table, comparison));
     }
-    let missing: Vec<String> = table
-        .cells
-        .iter()
-        .flatten()
-        .filter_map(|c| figures[*c].missing.as_ref().map(|why| format!("{} ({why})", figures[*c].cell)))
-        .collect();
-    if !missing.is_empty() {
-        sheet.notes.push(format!("Without a figure: {}.", missing.join("; ")));
+    // Cells with one reason stand together.
+    let mut missing: Vec<(&String, Vec<&str>)> = Vec::new();
+    for figure in table.cells.iter().flatten().map(|c| &figures[*c]) {
+        let Some(why) = &figure.missing else { continue };
+        match missing.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, cells)) => cells.push(&figure.cell),
+            None => missing.push((why, vec![&figure.cell])),
+        }
+    }
+    for (why, cells) in missing {
+        sheet.notes.push(format!("Without a figure: {} ({why}).", cells.join(", ")));
     }
     sheet
 }

@@ -160,8 +160,9 @@ fn figure(study: &Study, i: usize, finished: &Ledger, absent: &HashMap<usize, St
 fn why_none(study: &Study, i: usize, finished: &Ledger, trials: &[&Progress]) -> Option<String> {
     let cell = &study.cells[i];
     let bad = trials.iter().find_map(|p| match &p.ended {
-        Some(Ended::Diverged(reason)) => Some(format!("diverged: {reason}")),
-        Some(Ended::Failed(reason)) => Some(format!("failed: {reason}")),
+        // The reasons of bad ends are listed below the tables.
+        Some(Ended::Diverged(_)) => Some("diverged".to_owned()),
+        Some(Ended::Failed(_)) => Some("failed".to_owned()),
         _ => None,
     });
     let eval = finished.verdicts[&i]
