@@ -20,6 +20,11 @@ const PULSE: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(2);
 /// The same when letters are on their way but nobody waits for them.
 const SHORT_REST: Duration = Duration::from_micros(200);
+/// How often the office looks without rest while someone waits; then it leaves the core to others now and then, because there may be
+/// more ranks than cores.
+const SPINS: u32 = 500;
+/// How long such a rest is.
+const BLINK: Duration = Duration::from_micros(20);
 /// Until a number has gone round.
 const SPREADING: Duration = Duration::from_millis(300);
 /// A watcher that was away for so long was itself stopped, and must not blame others.
@@ -184,7 +189,7 @@ fn run(world: &SimpleCommunicator, desk: &Desk) {
     let (rank, size) = (world.rank() as usize, world.size() as usize);
     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
     let (mut outgoing, mut incoming) = (Outgoing::default(), Incoming::default());
-    let (mut pulse, mut told) = (Instant::now(), 0);
+    let (mut pulse, mut told, mut idle) = (Instant::now(), 0, 0);
     let mut leaving = None;
     loop {
         let (posted, closing, waiting) = {
@@ -237,9 +242,12 @@ fn run(world: &SimpleCommunicator, desk: &Desk) {
                 Err(request) => leaving = Some(request),
             }
         }
-        if waiting && !busy {
+        idle = if busy { 0 } else { idle + 1 };
+        if waiting && idle < SPINS {
             // Someone of this rank has nothing else to do, so its core is free for looking.
             std::thread::yield_now();
+        } else if waiting {
+            std::thread::sleep(BLINK);
         } else if !busy {
             let rest = if unsent > 0 || incoming.busy() { SHORT_REST } else { REST };
             let boxes = desk.boxes();

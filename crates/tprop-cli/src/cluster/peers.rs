@@ -45,8 +45,11 @@ fn look_after(near: &[(usize, String)], rank: usize) {
     for _ in 0..40 {
         let dead: Vec<usize> = near.iter().filter(|(_, process)| gone(process)).map(|(rank, _)| *rank).collect();
         if let Some(&first) = dead.first() {
-            let silent = super::launch::ending();
-            if !silent && near.iter().find(|(rank, _)| !dead.contains(rank)).is_some_and(|(alive, _)| *alive == rank) {
+            let speaker = near.iter().find(|(rank, _)| !dead.contains(rank)).is_some_and(|(alive, _)| *alive == rank);
+            if !speaker {
+                // Whoever left first would be taken for the dead one.
+                std::thread::sleep(std::time::Duration::from_secs(5));
+            } else if !super::launch::ending() {
                 crate::console::note(format!("tprop: rank {first} has died. {}", super::last_words()));
             }
             std::process::exit(1);
