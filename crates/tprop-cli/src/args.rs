@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, Command as Clap, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::experiment::recipe::Scale;
 use crate::failure::{Failure, Outcome};
 use crate::settings::table::{self, Kind, TABLE};
 use crate::settings::{Sources, Typed, presets, typed};
@@ -43,6 +44,12 @@ pub enum Command {
     Generate(Generate),
     /// Measure the speed of training steps on this machine
     Bench(Bench),
+    /// Predict what a cluster would give
+    Plan(Plan),
+    /// BPTT and target propagation side by side, in about two minutes
+    Demo(Demo),
+    /// Train a grid of settings, with one table at the end
+    Sweep(Sweep),
     /// Compute one of the paper's results afresh
     Reproduce(Reproduce),
     /// Log-probability of each line of a text, in nats
@@ -256,25 +263,150 @@ pub struct Bench {
     pub json: bool,
 }
 
-/// Options of `reproduce`.
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  tprop plan ptb --method btprop train.batch=full --ranks 1,2,4,8
+  tprop plan --tokens 1000000000 data.vocab=50000 --hidden 512 --bandwidth 100 --latency 2
+  mpirun -n 2 tprop plan --tokens 50000 --measure 5      times passes instead (needs --features mpi)
+
+docs/cluster.md has the formula.";
+
+/// Options of `plan`.
 #[derive(Debug, Args)]
-pub struct Reproduce {
-    /// What to reproduce
-    #[arg(value_enum)]
-    pub what: Experiment,
-    /// Seed of the random model and text
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+#[command(after_help = PLAN_EXAMPLES)]
+pub struct Plan {
+    /// A data source, or settings as key=value
+    #[arg(value_name = "SOURCE|KEY=VALUE")]
+    pub words: Vec<String>,
+    /// The settings that have flags.
+    #[command(flatten)]
+    pub settings: SettingFlags,
+    /// Numbers of ranks to plan for
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1024",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub ranks: Vec<u32>,
+    /// Bandwidth of the network, gigabits a second each way
+    #[arg(long, value_name = "GBIT/S", default_value_t = 10.0, value_parser = positive)]
+    pub bandwidth: f64,
+    /// Time until a short letter is there, microseconds
+    #[arg(long, value_name = "US", default_value_t = 20.0, value_parser = positive)]
+    pub latency: f64,
+    /// Time that a letter costs a processor, microseconds
+    #[arg(long, value_name = "US", default_value_t = 5.0, value_parser = positive)]
+    pub overhead: f64,
+    /// Plan for a made-up text of so many tokens and data.vocab words instead of reading one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000_000_000_000))]
+    pub tokens: Option<u64>,
+    /// Tokens a second of one rank, instead of measuring them
+    #[arg(long, value_name = "TOKENS/S", value_parser = positive)]
+    pub rate: Option<f64>,
+    /// With --rate: tokens a second of the init that ranks do in turn
+    #[arg(long, value_name = "TOKENS/S", value_parser = positive, requires = "rate")]
+    pub serial_rate: Option<f64>,
+    /// With --rate: milliseconds of an update of the weights
+    #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = not_negative, requires = "rate")]
+    pub update: f64,
+    /// Time so many passes over a random text, on all ranks of a launcher if there are any
+    #[arg(long, value_name = "PASSES", default_value_t = 0, requires = "tokens")]
+    pub measure: u32,
     /// Print one JSON line
     #[arg(long)]
     pub json: bool,
 }
 
-/// What can be reproduced.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum Experiment {
-    /// The supplement's theorem, and its form for blocks (reach)
-    Theorem,
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0).ok_or_else(|| "must be a number above 0".to_owned())
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0).ok_or_else(|| "must be a number from 0".to_owned())
+}
+
+/// How to run an experiment.
+#[derive(Clone, Debug, Args)]
+pub struct Driving {
+    /// Where trials and tables go; the same command goes on there
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Trials side by side; they share the threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: u16,
+    /// Where names of data sets are looked up first
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
+    /// Run trials again that failed
+    #[arg(long)]
+    pub retry: bool,
+    /// Print the number of trials and the estimated time, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print one JSON line instead of Markdown
+    #[arg(long)]
+    pub json: bool,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+const SWEEP_EXAMPLES: &str = "\
+A file has [set] (settings of all trials), [grid] (setting = [values], or { from, to, steps, scale }) and
+[sweep] (seeds, groups, prune); docs/experiments.md explains it.
+
+Examples:
+  tprop sweep rates.toml --dry-run             how many trials, how long
+  tprop sweep rates.toml --jobs 2              runs them in sweeps/rates; killed, the same command goes on
+  tprop sweep rates.toml model.hidden=50 --out sweeps/rates-50";
+
+/// Options of `sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_EXAMPLES)]
+pub struct Sweep {
+    /// The grid's TOML file
+    pub file: PathBuf,
+    /// Settings of all trials
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// How.
+    #[command(flatten)]
+    pub driving: Driving,
+}
+
+/// Options of `reproduce`.
+#[derive(Debug, Args)]
+pub struct Reproduce {
+    /// table1, table2, table4, figure, grid, theorem, solvers, convergence, leastsquares, adapt, reach, ladder, duals,
+    /// geometry, or the TOML file of an experiment
+    #[arg(value_name = "NAME")]
+    pub what: String,
+    /// Settings of all trials
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// How much of it
+    #[arg(long, value_enum, default_value_t = Scale::Quick)]
+    pub scale: Scale,
+    /// Only these cells: parts of their names, for example mini-ptb, mini-ptb/bptt or b20
+    #[arg(long, value_name = "CELL")]
+    pub only: Vec<String>,
+    /// Seed of the random model and text of `theorem`
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How.
+    #[command(flatten)]
+    pub driving: Driving,
+}
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Where runs and tables go
+    #[arg(long, value_name = "DIR", default_value = "demo")]
+    pub out: PathBuf,
+    /// Print one JSON line instead of Markdown
+    #[arg(long)]
+    pub json: bool,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 /// Options of `generate`.

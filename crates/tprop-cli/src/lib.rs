@@ -3,12 +3,15 @@
 //! A library of its own, so that tests, fuzz targets and other front ends reach its readers; the binary only calls [`program`].
 
 mod args;
+mod cluster;
 mod commands;
 mod console;
 mod disk;
+mod experiment;
 mod failure;
 mod fetch;
 mod lines;
+mod plan;
 mod progress;
 mod report;
 mod run;

@@ -467,3 +467,25 @@ pub fn before_end(path: &Path, len: u64) -> io::Result<(u64, bool)> {
     }
     Ok((ended.unwrap_or(len), ended.is_some()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_stopped_before_its_first_evaluation_can_be_read() {
+        let end = End {
+            reason: "stopped".into(),
+            epoch: 1,
+            step: 3,
+            tokens: 4,
+            seconds: 0.5,
+            best_epoch: 0,
+            best_valid_ppl: f64::INFINITY,
+            test_ppl: None,
+        };
+        let event = Event::End(end);
+        let text = serde_json::to_string(&event).unwrap();
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");
+    }
+}

@@ -586,6 +586,13 @@ impl<'a, T: Real> Trainer<'a, T> {
         snapshot
     }
 
+    /// Bytes that a file of [`Trainer::snapshot`] will take, within a few kilobytes; asks no other rank.
+    pub fn snapshot_bytes(&mut self) -> u64 {
+        let mut weigh = Weigh(0);
+        self.walk(&mut weigh);
+        weigh.0 + 4096
+    }
+
     /// Puts a snapshot of a run back. `best` is the snapshot with the best validation perplexity; not needed if `snapshot`
     /// itself is that one.
     ///
@@ -654,5 +661,20 @@ impl<'a, T: Real> Trainer<'a, T> {
         for (i, nats) in p.by_position.iter_mut().enumerate() {
             walk.real(&format!("train.nats.{i}"), nats);
         }
+    }
+}
+
+/// Counts the bytes of what it is shown, rows of other ranks included.
+struct Weigh(u64);
+
+impl<T: Real> Walk<T> for Weigh {
+    fn count(&mut self, name: &str, _: &mut u64) {
+        self.0 += name.len() as u64 + 40;
+    }
+    fn real(&mut self, name: &str, _: &mut f64) {
+        self.0 += name.len() as u64 + 60;
+    }
+    fn tensor(&mut self, name: &str, rows: usize, cols: usize, _: &mut [T]) {
+        self.0 += name.len() as u64 + 80 + (rows * cols * T::BYTES) as u64;
     }
 }

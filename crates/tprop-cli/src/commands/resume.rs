@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use tprop::checkpoint::{BEST, Kind, Newest, Snapshot, Store};
-use tprop::comm::Solo;
 use tprop::corpus::Corpus;
 use tprop::kernel;
 use tprop::model::Model;
@@ -14,6 +13,7 @@ use super::train::{data, go, progress, session};
 use super::watch::{Post, Watcher, record_length};
 use super::{prepare, resume_settings};
 use crate::args;
+use crate::cluster::{Cluster, Job};
 use crate::console::{self, grouped};
 use crate::disk;
 use crate::failure::{Failure, Outcome};
@@ -23,6 +23,10 @@ use crate::signals::Signals;
 
 /// Goes on with a run from its newest usable checkpoint.
 pub fn resume(args: &args::Resume) -> Outcome {
+    let cluster = Cluster::join()?;
+    if cluster.serves() {
+        return cluster.serve(None);
+    }
     let run = Run::open(&args.run)?;
     let typed = resume_settings::typed(args)?;
     let _lock = run.lock()?;
@@ -32,12 +36,13 @@ pub fn resume(args: &args::Resume) -> Outcome {
     let store = run.store().of_run(id.clone());
     let Newest { name: file, mut snapshot, bad } = store.newest()?;
     let changed = resume_settings::changes(&run, &settings, &snapshot, &past, &args.allow_change)?;
-    prepare::machine(settings.threads(), settings.simd().or_else(|| kept_path(&snapshot)))?;
+    let comm = cluster.in_shares(&settings)?;
+    prepare::machine(cluster.threads(settings.threads()), settings.simd().or_else(|| kept_path(&snapshot)))?;
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     same_corpus(&corpus, &snapshot)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
     prepare::check_memory(prepare::memory(&settings, &model, corpus.bytes()))?;
-    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &Solo)?;
+    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
     let best = best_for(&mut snapshot, &store, !changed.is_empty());
     trainer.restore(&snapshot, best.as_ref())?;
 
@@ -86,13 +91,15 @@ pub fn resume(args: &args::Resume) -> Outcome {
         signals,
         step,
     });
+    let job = Job::new(&settings, &corpus, &run, false)?;
+    cluster.announce(&job, &mut trainer, Some((&snapshot, best.as_ref())))?;
     watcher.progress().line(&format!("going on from update {} ({file})", grouped(step)));
     if changed.contains_key("optim.lr") {
         let rate = settings.optim().rate;
         trainer.set_rate(rate);
         watcher.tell(&Event::Rate(RateChange { step, rate, reason: "optim.lr was changed".into() }))?;
     }
-    go(trainer, watcher, &run, &corpus, args.telling)
+    go(trainer, watcher, &run, &corpus, args.telling, &cluster)
 }
 
 /// The vector instructions that a run began with; results do not depend on them, but they are kept where the machine has them.

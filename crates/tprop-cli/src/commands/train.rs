@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use tprop::comm::{Comm, Solo};
+use tprop::comm::Comm;
 use tprop::corpus::synth::Memory;
 use tprop::corpus::{Corpus, Split};
 use tprop::kernel;
@@ -16,9 +16,10 @@ use super::resume::best_for;
 use super::watch::{Post, Watcher};
 use super::{prepare, sample};
 use crate::args::{self, Telling};
+use crate::cluster::{Cluster, Job};
 use crate::console::{self, duration, grouped, short};
 use crate::disk;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Code, Failure, Outcome};
 use crate::progress::{Progress, ending};
 use crate::run::sessions::{self, Session};
 use crate::run::{self, Loaded, Run};
@@ -36,10 +37,16 @@ pub fn train(args: &args::Train) -> Outcome {
     if args.print_settings {
         return console::data(&settings.to_toml());
     }
+    let cluster = Cluster::join()?;
+    if cluster.serves() {
+        return cluster.serve(Some(&settings));
+    }
+    settings.replace_word("cluster.shares", cluster.shares(settings.shares()).to_string());
+    let comm = cluster.in_shares(&settings)?;
     if let Some(dir) = &args.run {
         Run::check_free(dir)?;
     }
-    prepare::machine(settings.threads(), settings.simd())?;
+    prepare::machine(cluster.threads(settings.threads()), settings.simd())?;
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
     let need = prepare::memory(&settings, &model, corpus.bytes());
@@ -47,17 +54,18 @@ pub fn train(args: &args::Train) -> Outcome {
         prepare::check_memory(need)?;
     }
     prepare::check_lengths(&settings, &corpus)?;
-    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &Solo)?;
+    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
     if let Some(dir) = &args.from {
         begin_with(&mut trainer, &model, &corpus, dir)?;
     }
     let summary = prepare::summary(&settings, &corpus, &model, trainer.updates_per_epoch(), need);
     if args.dry_run {
+        cluster.refuse_several("train --dry-run")?;
         return dry_run(&mut trainer, &settings, &summary, need, args.telling.json);
     }
     make_absolute(&mut settings);
     let place = args.run.as_deref().unwrap_or(Path::new("runs"));
-    disk::check_room(place, trainer.snapshot().size(), settings.checkpointing().keep)?;
+    disk::check_room(place, trainer.snapshot_bytes(), settings.checkpointing().keep)?;
     let signals = Signals::listen();
     let (run, _lock) = Run::create(args.run.as_deref(), &settings.short_name())?;
     run.write("tokenizer.json", &corpus.vocab.to_tokenizer_json())?;
@@ -80,8 +88,9 @@ pub fn train(args: &args::Train) -> Outcome {
         signals,
         step: 0,
     });
-    watcher.tell(&Event::Start(start(&model, &corpus, updates, args.from.as_deref())))?;
-    go(trainer, watcher, &run, &corpus, args.telling)
+    cluster.announce(&Job::new(&settings, &corpus, &run, true)?, &mut trainer, None)?;
+    watcher.tell(&Event::Start(start(&model, &corpus, updates, comm.size(), args.from.as_deref())))?;
+    go(trainer, watcher, &run, &corpus, args.telling, &cluster)
 }
 
 /// A session that begins now.
@@ -111,7 +120,7 @@ pub fn data(corpus: &Corpus) -> Data<'_> {
     Data::new(&corpus.train, &corpus.valid, &corpus.test)
 }
 
-fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, from: Option<&Path>) -> Start {
+fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, ranks: usize, from: Option<&Path>) -> Start {
     let best = |split| Some(corpus.reference.as_ref()?.perplexity(corpus.tokens(split), Memory::All));
     let best_possible = best(Split::Valid).zip(best(Split::Test));
     Start {
@@ -120,7 +129,7 @@ fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, from: Op
         simd: kernel::path().name().into(),
         real: "f32".into(),
         threads: rayon::current_num_threads(),
-        ranks: Solo.size(),
+        ranks,
         parameters: model.plan().len() as u64,
         train_tokens: corpus.train.len() as u64,
         updates_per_epoch: updates_per_epoch as u64,
@@ -138,10 +147,11 @@ pub fn go(
     run: &Run,
     corpus: &Corpus,
     telling: Telling,
+    cluster: &Cluster,
 ) -> Outcome {
     let mut rollbacks = 0;
     let end = loop {
-        let end = trainer.run(&mut watcher);
+        let end = trainer.run(&mut cluster.watching(&mut watcher));
         watcher.progress().wipe();
         match end {
             Err(error @ TrainError::Diverged { .. }) if watcher.rolls_back() && rollbacks < ROLLBACKS => {
@@ -149,12 +159,15 @@ pub fn go(
                 watcher.progress().line(&format!("{error}; going back to the last checkpoint"));
                 let mut snapshot = watcher.roll_back(ROLLBACK)?;
                 let best = best_for(&mut snapshot, &run.store(), false);
+                cluster.hand_out(Some((&snapshot, best.as_ref())));
                 trainer.restore(&snapshot, best.as_ref())?;
             }
-            end => break end?,
+            end => break cluster.ended(end)?,
         }
     };
-    if let Some(code) = watcher.stopped.filter(|_| end.reason == "stopped") {
+    if end.reason == "stopped" {
+        // If it was not this process, it was a signal to another rank.
+        let code = watcher.stopped.unwrap_or(Code::Terminated);
         let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());
         return Err(Failure::new(code, message));
     }

@@ -163,6 +163,11 @@ impl Settings {
         }
     }
 
+    /// Shares in which sums are made, if a number was asked for.
+    pub fn shares(&self) -> Option<usize> {
+        form::count_unless(self.values.word("cluster.shares"), "auto").expect("checked by the table")
+    }
+
     /// How the weights are updated.
     pub fn optim(&self) -> OptimConfig {
         let v = &self.values;

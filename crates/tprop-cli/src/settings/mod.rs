@@ -14,7 +14,7 @@ pub mod typed;
 mod values;
 
 pub use convert::Checkpointing;
-pub use parse::nearest_name;
+pub use parse::{nearest, nearest_name};
 pub use show::{list, list_presets};
 pub use typed::{SettingError, Typed};
 

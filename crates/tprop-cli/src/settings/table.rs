@@ -235,6 +235,9 @@ pub static TABLE: &[Setting] = &[
         count_or(1, LARGEST, "by time only"), Is("0")),
     plain("checkpoint.keep", "How many of the last checkpoints are kept, beside the best",
         count(1, 10_000), Is("3")),
+
+    plain("cluster.shares", "Shares of a window in which sums are made, whatever the ranks; auto: 1, under MPI 12 or one a rank",
+        Form { grammar: "auto|N", check: form::auto_or_count }, Is("auto")),
 ];
 
 /// The setting of a name.

@@ -57,7 +57,7 @@ fn killed_at_random_times_and_resumed() {
 fn killed_at_lines_of_the_record() {
     let place = place();
     let draws = Draws::new(2, "lines");
-    for kind in 0..KINDS.len() {
+    for (kind, (name, _)) in KINDS.into_iter().enumerate() {
         place.run(&train(kind, "whole", &[])).ok();
         let whole = left(&place.join("whole"));
         let lines = std::fs::read_to_string(place.join("whole/record.jsonl")).unwrap().lines().count() as u64;
@@ -74,10 +74,10 @@ fn killed_at_lines_of_the_record() {
             let code = place.command(&args).env("TPROP_FAULT", &fault).output().unwrap().status.code();
             assert_eq!(code, Some(137), "{fault}");
             finish(&place, &args, "run");
-            same(&whole, &place.join("run"), &format!("{}: {fault}", KINDS[kind].0));
+            same(&whole, &place.join("run"), &format!("{name}: {fault}"));
             std::fs::remove_dir_all(place.join("run")).unwrap();
         }
-        row("kill at a line of the record", n, KINDS[kind].0);
+        row("kill at a line of the record", n, name);
         std::fs::remove_dir_all(place.join("whole")).unwrap();
     }
 }

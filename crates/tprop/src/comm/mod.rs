@@ -48,6 +48,21 @@ impl Topic {
     pub fn group(self, i: usize) -> Topic {
         Topic(self.0 + i as u16)
     }
+
+    /// A few words for people.
+    pub fn name(self) -> String {
+        match self {
+            Topic::GATHER => "list".into(),
+            Topic::SPREAD => "for all".into(),
+            Topic::ENDS => "end states".into(),
+            Topic::SLOPES => "slopes in the next rank's states".into(),
+            Topic::STARTS => "first states".into(),
+            Topic::CARRIED => "carried state".into(),
+            Topic::STATE => "state, to be written".into(),
+            Topic(n) if n >= Topic::SUMS.0 => format!("sums, group {}", n - Topic::SUMS.0),
+            Topic(n) => format!("summands, group {}", n - Topic::SUMMANDS.0),
+        }
+    }
 }
 
 /// The post office of a rank.

@@ -103,10 +103,15 @@ impl Shares {
         self.mine().map(|i| self.of(i).start - first..self.of(i).end - first).collect()
     }
 
-    /// What each rank has left to send, in the order of ranks: nodes of the tree.
+    /// What a rank has left to send: nodes of the tree.
     pub fn nodes(&self, rank: usize) -> Vec<Range<usize>> {
+        self.nodes_among(rank, self.size)
+    }
+
+    /// The same if there were so many ranks.
+    pub fn nodes_among(&self, rank: usize, ranks: usize) -> Vec<Range<usize>> {
         let mut stack = Stack::new(self.count);
-        for number in share(self.count, rank, self.size) {
+        for number in share(self.count, rank, ranks) {
             stack.push(number..number + 1);
         }
         stack.nodes

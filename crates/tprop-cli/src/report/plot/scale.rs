@@ -88,7 +88,9 @@ impl Scale {
 
     /// Powers of ten, with halves and fifths of them where there is room; round steps if that gives too few.
     fn log_ticks(&self, count: usize) -> Vec<f64> {
-        let (first, last) = (self.lo.log10().floor() as i32, self.hi.log10().ceil() as i32);
+        // An end may have become 0 or infinite by padding; no number lies beyond these powers.
+        let power = |x: f64| (x.log10() as i32).clamp(-330, 310);
+        let (first, last) = (power(self.lo) - 1, power(self.hi) + 1);
         let inside = |x: &f64| *x >= self.lo * 0.999 && *x <= self.hi * 1.001;
         let of = |digits: &[f64], every: i32| -> Vec<f64> {
             let powers = (first..=last).filter(|p| p.rem_euclid(every) == 0);
@@ -155,5 +157,11 @@ mod tests {
         let none = Scale::fit([f64::NAN].into_iter(), 0.0, 1.0, 3.0);
         assert!(none.at(0.5).is_finite() && !none.ticks(5).is_empty());
         assert!(Scale::fit([0.1, 5.0].into_iter(), 0.0, 1.0, 100.0).padded(0.1).at(0.0) <= 0.0);
+        // Records may hold anything.
+        let wild = [f64::MIN, -1.0, 0.0, f64::from_bits(1), 1e-300, 1e-9, 1.0, 1e300, f64::MAX];
+        for (a, b) in wild.iter().flat_map(|a| wild.map(|b| (*a, b))) {
+            let scale = Scale::fit([a, b].into_iter(), 0.0, 100.0, 3.0).padded(0.05).whole();
+            assert!(scale.ticks(5).len() <= 60, "{a} {b}");
+        }
     }
 }

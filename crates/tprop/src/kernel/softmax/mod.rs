@@ -300,9 +300,12 @@ impl<T: Real> Softmax<T> {
                 let factors = &mut factors[..w];
                 factors.copy_from_slice(&tops[lane * padded + p * w..][..w]);
                 tile::factors(factors, &peaks[p * w..][..w], &shares[p * w..][..w]);
-                tile::scale(cut.path, part(lane), factors);
-                if lane > 0 {
-                    kernel::add(sum, part(lane));
+                if lane == 0 {
+                    tile::scale(cut.path, sum, factors);
+                } else {
+                    let part = part(lane);
+                    tile::scale(cut.path, part, factors);
+                    kernel::add(sum, part);
                 }
             }
             let used = cut.used(p);

@@ -1,0 +1,226 @@
+//! This process among the ranks that a launcher started. Rank 0 is the program as ever: it reads, writes and speaks. The others
+//! *serve*: they are handed the job and the state by rank 0, load the same corpus, train along and write nothing.
+
+mod launch;
+mod peers;
+mod serve;
+
+pub use serve::Job;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tprop::checkpoint::Snapshot;
+use tprop::comm::{Comm, InShares, Solo, spread};
+use tprop::record::{End, Event};
+use tprop::train::{TrainError, Trainer, Watch, Why, Wish};
+
+use crate::console;
+use crate::failure::{Failure, Outcome};
+use crate::settings::Settings;
+use launch::Member;
+
+/// Shares under MPI: even for 1, 2, 3, 4, 6 and 12 ranks.
+const SHARES: usize = 12;
+
+/// The run that is being trained, for last words.
+static RUN: OnceLock<String> = OnceLock::new();
+
+/// This process among its ranks.
+#[derive(Debug)]
+pub struct Cluster {
+    member: Member,
+    /// A launcher has started this process.
+    launched: bool,
+    /// The others have been told what to do.
+    announced: AtomicBool,
+}
+
+impl Cluster {
+    /// Joins the other ranks, if a launcher says that there are any.
+    pub fn join() -> Outcome<Self> {
+        let (member, launched) = launch::join()?;
+        let cluster = Self { member, launched, announced: AtomicBool::new(false) };
+        if cluster.comm().size() > 1 {
+            peers::watch(cluster.comm());
+        }
+        Ok(cluster)
+    }
+
+    /// The other ranks.
+    pub fn comm(&self) -> &dyn Comm {
+        match &self.member {
+            Member::Alone => &Solo,
+            #[cfg(feature = "mpi")]
+            Member::Rank(office) => office.as_ref().expect("open until the end"),
+        }
+    }
+
+    /// Whether this rank does as it is told.
+    pub fn serves(&self) -> bool {
+        self.comm().rank() > 0
+    }
+
+    /// The number of shares for a new run.
+    pub fn shares(&self, asked: Option<usize>) -> usize {
+        asked.unwrap_or(if self.launched { SHARES.max(self.comm().size()) } else { 1 })
+    }
+
+    /// The other ranks, with sums in the shares of a run.
+    pub fn in_shares(&self, settings: &Settings) -> Outcome<InShares<&dyn Comm>> {
+        // A run from before there were shares has one.
+        let (shares, size) = (settings.shares().unwrap_or(1), self.comm().size());
+        if size > shares {
+            return Err(Failure::input(format!(
+                "{size} ranks for a run with cluster.shares={shares}: start at most {shares} ranks, or a new run with \
+                 cluster.shares={size} or more"
+            )));
+        }
+        Ok(InShares::new(self.comm(), shares))
+    }
+
+    /// Threads of this rank: an equal part of its machine, unless so many were asked for or the launcher has bound it to some cores.
+    pub fn threads(&self, asked: Option<usize>) -> Option<usize> {
+        let here = std::thread::available_parallelism().map_or(1, usize::from);
+        let neighbours = launch::ranks_here().unwrap_or(1);
+        if asked.is_some() || self.comm().size() == 1 || here < launch::cores() {
+            return asked;
+        }
+        Some((here / neighbours).max(1))
+    }
+
+    /// For commands that one process does.
+    pub fn refuse_several(&self, command: &str) -> Outcome {
+        match self.comm().size() {
+            1 => Ok(()),
+            n => Err(Failure::input(format!("`tprop {command}` is for one process; a launcher started {n}"))),
+        }
+    }
+
+    /// Tells the others what to do, compares what they found with what is here, and hands out the state. A fresh run begins with
+    /// rank 0's weights.
+    pub fn announce(
+        &self,
+        job: &Job,
+        trainer: &mut Trainer<'_, f32>,
+        state: Option<(&Snapshot, Option<&Snapshot>)>,
+    ) -> Outcome {
+        let _ = RUN.set(job.run.clone());
+        launch::note(trainer.step() + u64::from(state.is_some()));
+        if self.comm().size() == 1 {
+            return Ok(());
+        }
+        self.announced.store(true, Ordering::Relaxed);
+        spread(self.comm(), serde_json::to_vec(job).expect("strings and numbers"));
+        if let Some(problem) = serve::problems(self.comm(), String::new()) {
+            return Err(Failure::input(problem));
+        }
+        self.hand_out(state);
+        if state.is_none() {
+            serve::same_weights(self.comm(), trainer.params_mut());
+        }
+        Ok(())
+    }
+
+    /// Every rank has read the same command line and does the same; none is told anything.
+    pub fn all_do_the_same(&self) {
+        self.announced.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives all ranks a snapshot, or tells them that the run is over.
+    pub fn hand_out(&self, state: Option<(&Snapshot, Option<&Snapshot>)>) {
+        if self.comm().size() > 1 {
+            let (snapshot, best) = state.unzip();
+            spread(self.comm(), snapshot.map_or(Vec::new(), Snapshot::encode));
+            spread(self.comm(), best.flatten().map_or(Vec::new(), Snapshot::encode));
+        }
+    }
+
+    /// Trains along as rank 0 says. `own`: the settings that this rank was started with, if it was.
+    pub fn serve(&self, own: Option<&Settings>) -> Outcome {
+        serve::serve(self, own)
+    }
+
+    /// Notes checkpoints, so that every rank can name the last one.
+    pub fn watching<'a>(&'a self, watch: &'a mut dyn Watch) -> impl Watch + 'a {
+        Noting(watch)
+    }
+
+    /// What all ranks have seen ends on all of them; anything else that went wrong here ends the job.
+    pub fn ended(&self, end: Result<End, TrainError>) -> Result<End, TrainError> {
+        if self.comm().size() > 1 {
+            match &end {
+                Ok(_) => {}
+                Err(TrainError::Diverged { .. }) => self.hand_out(None),
+                Err(_) => self.fail(Failure::from(end.expect_err("just seen"))),
+            }
+        }
+        end
+    }
+
+    /// Ends the whole job.
+    fn fail(&self, failure: Failure) -> ! {
+        console::note(format!("tprop: {}{}", self.name(), failure.message));
+        match &self.member {
+            Member::Alone => {}
+            #[cfg(feature = "mpi")]
+            Member::Rank(office) => office.as_ref().expect("open until the end").abort(failure.code as u8),
+        }
+        std::process::exit(failure.code as i32)
+    }
+
+    /// Who speaks, in front of a message.
+    fn name(&self) -> String {
+        match self.comm().rank() {
+            0 => String::new(),
+            rank => format!("rank {rank}: "),
+        }
+    }
+}
+
+impl Drop for Cluster {
+    /// Ranks leave together; those that have not been told what to do are told that there is nothing.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if self.comm().size() > 1 && !self.serves() && !self.announced.load(Ordering::Relaxed) {
+            spread(self.comm(), serve::NOTHING.to_vec());
+        }
+        match &mut self.member {
+            Member::Alone => {}
+            #[cfg(feature = "mpi")]
+            Member::Rank(office) => office.take().expect("open until the end").close(),
+        }
+    }
+}
+
+/// Where the run can be taken up again.
+fn last_words() -> String {
+    let Some(run) = RUN.get() else { return "The job ends; nothing has been trained yet".to_owned() };
+    match launch::last_step() {
+        None => format!("The job ends; {run} has no checkpoint yet"),
+        Some(step) => format!(
+            "The job ends; the last checkpoint of {run} is that of update {step}, and `tprop resume {run}` under the same launcher goes on"
+        ),
+    }
+}
+
+struct Noting<'a>(&'a mut dyn Watch);
+
+type Told = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+impl Watch for Noting<'_> {
+    fn event(&mut self, event: &Event) -> Told {
+        self.0.event(event)
+    }
+    fn wish(&mut self) -> Wish {
+        self.0.wish()
+    }
+    fn save(&mut self, snapshot: Snapshot, why: Why) -> Told {
+        let step = snapshot.meta.get("count.train.step").and_then(|step| step.parse::<u64>().ok());
+        self.0.save(snapshot, why)?;
+        launch::note(step.map_or(0, |step| step + 1));
+        Ok(())
+    }
+}

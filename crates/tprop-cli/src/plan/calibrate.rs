@@ -1,0 +1,147 @@
+//! Rates of this machine, measured on a random text for a moment.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use tprop::clock::Part;
+use tprop::comm::{Comm, Counted, InShares, Solo, gather};
+use tprop::kernel;
+use tprop::method::{Advance, Init, MethodConfig};
+use tprop::model::Model;
+use tprop::real::Real;
+use tprop::rng::Draws;
+use tprop::train::{Data, TrainConfig, Trainer};
+
+use super::Work;
+use crate::failure::{Failure, Outcome};
+
+/// How fast one rank is.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Rates {
+    /// All passes over a token, states and θ.
+    pub seconds_per_token: f64,
+    /// Of the init that ranks do in turn.
+    pub serial_seconds_per_token: f64,
+    /// Clipping and updating θ once.
+    pub seconds_per_update: f64,
+    /// Writing, reading and adding one byte of a gradient.
+    pub seconds_per_byte: f64,
+}
+
+/// What passes took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Seconds of each pass.
+    pub seconds: Vec<f64>,
+    /// What rank 0 sent in one of them.
+    pub bytes: u64,
+    /// In so many letters.
+    pub letters: u64,
+}
+
+/// A random text.
+pub fn text(tokens: usize, vocab: usize) -> Vec<u32> {
+    let draws = Draws::new(1, "plan");
+    (0..tokens as u64).map(|i| draws.below(i, vocab as u64) as u32).collect()
+}
+
+/// Tokens that a calibration works through at most.
+const MOST: usize = 60_000;
+
+/// Measures the rates for about a second each.
+pub fn calibrate(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens: usize) -> Outcome<Rates> {
+    let (total, update) = moment(config, model, shares, tokens)?;
+    let mut serial = 0.0;
+    if let MethodConfig::Btprop(btprop) = &config.method
+        && btprop.init == Init::Sequential
+        && Work::new(&config.method, model, shares, tokens, &[]).is_ok_and(|work| work.serial)
+    {
+        let mut other = config.clone();
+        other.method = MethodConfig::Btprop(tprop::method::BtpropConfig { init: Init::Zero, ..btprop.clone() });
+        serial = (total - moment(&other, model, shares, tokens)?.0).clamp(0.0, total);
+    }
+    Ok(Rates {
+        seconds_per_token: total - serial,
+        serial_seconds_per_token: serial,
+        seconds_per_update: update,
+        seconds_per_byte: byte_rate(),
+    })
+}
+
+/// Seconds per token, the updates of θ aside, and seconds per update.
+fn moment(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens: usize) -> Outcome<(f64, f64)> {
+    let text = text(tokens.min(MOST), model.config().vocab);
+    let comm = InShares::new(Solo, shares);
+    let data = Data::new(&text, &[], &[]);
+    let mut trainer = Trainer::new(model, data, config.clone(), &comm)?;
+    // The first update allocates and, in batch mode, looks for the states.
+    next(&mut trainer)?;
+    trainer.clock().reset();
+    let (since, mut seen, mut updates) = (Instant::now(), 0, 0);
+    while updates < 3 || (since.elapsed().as_secs_f64() < 1.0 && updates < 200) {
+        seen += next(&mut trainer)?;
+        updates += 1;
+    }
+    let seconds = since.elapsed().as_secs_f64();
+    let update = trainer.clock().seconds(Part::Optimiser);
+    Ok(((seconds - update) / seen as f64, update / f64::from(updates)))
+}
+
+fn next(trainer: &mut Trainer<'_, f32>) -> Outcome<u64> {
+    loop {
+        match trainer.advance(&mut || false) {
+            Advance::Update(update) => return Ok(update.tokens),
+            Advance::EpochEnd | Advance::Paused => {}
+            Advance::Diverged { .. } => return Err(Failure::input("the steps diverged; use a smaller optim.lr")),
+        }
+    }
+}
+
+/// Seconds for a byte of a gradient to be written, read and added.
+fn byte_rate() -> f64 {
+    let values = vec![1.0f32; 1 << 20];
+    let (mut sum, mut read) = (values.clone(), values.clone());
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let since = Instant::now();
+        let mut letter = Vec::with_capacity(size_of_val(&values[..]));
+        f32::write_le(&values, &mut letter);
+        f32::read_le(&letter, &mut read);
+        kernel::add(&mut sum, &read);
+        best = best.min(since.elapsed().as_secs_f64());
+    }
+    best / size_of_val(&values[..]) as f64
+}
+
+/// Times whole passes over a random text, on all ranks together.
+pub fn measure(
+    config: &TrainConfig,
+    model: &Model<f32>,
+    comm: &dyn Comm,
+    tokens: usize,
+    passes: usize,
+) -> Outcome<Measured> {
+    let text = text(tokens, model.config().vocab);
+    let data = Data::new(&text, &[], &[]);
+    let counted = Counted::new(comm);
+    let mut trainer = Trainer::new(model, data, config.clone(), &counted)?;
+    let per_pass = trainer.updates_per_epoch();
+    let (mut seconds, mut sent) = (Vec::new(), (0, 0));
+    for pass in 0..=passes {
+        gather(comm, Vec::new());
+        counted.take_counts();
+        let since = Instant::now();
+        for _ in 0..per_pass {
+            next(&mut trainer)?;
+        }
+        // The first pass allocates and looks for the states.
+        if pass > 0 {
+            seconds.push(since.elapsed().as_secs_f64());
+        }
+        let counts = counted.take_counts();
+        sent = counts.values().fold((0, 0), |sum, count| (sum.0 + count.bytes, sum.1 + count.letters));
+    }
+    Ok(Measured { ranks: comm.size(), seconds, bytes: sent.0, letters: sent.1 })
+}

@@ -1,0 +1,116 @@
+//! What a rank posts and takes during one update, with the time of each: two threads as ranks, `reach` with two state steps.
+//! docs/cluster.md shows what it prints.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tprop::comm::{Comm, Team, Topic};
+use tprop::method::*;
+use tprop::model::{Model, ModelConfig};
+use tprop::objective::{Constraint, Penalty};
+use tprop::optim::OptimConfig;
+use tprop::rng::Draws;
+use tprop::train::{Data, TrainConfig, Trainer};
+
+/// Writes down what passes by.
+#[derive(Debug)]
+struct Traced {
+    team: Team,
+    since: Instant,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Traced {
+    fn note(&self, since: Instant, what: &str, topic: Topic, bytes: usize) {
+        let at = (since - self.since).as_secs_f64() * 1e3;
+        let waited = since.elapsed().as_secs_f64() * 1e3;
+        let waited = if what == "takes" { format!(" after {waited:.1} ms") } else { String::new() };
+        let line = format!("{at:8.1} ms  {what}  {:<34} {bytes:>9} bytes{waited}", topic.name());
+        self.lines.lock().expect("no panic elsewhere").push(line);
+    }
+}
+
+impl Comm for Traced {
+    fn rank(&self) -> usize {
+        self.team.rank()
+    }
+    fn size(&self) -> usize {
+        self.team.size()
+    }
+    fn shares(&self) -> usize {
+        self.team.shares()
+    }
+    fn post(&self, to: usize, topic: Topic, letter: Vec<u8>) {
+        self.note(Instant::now(), "posts", topic, letter.len());
+        self.team.post(to, topic, letter);
+    }
+    fn take(&self, from: usize, topic: Topic) -> Vec<u8> {
+        let since = Instant::now();
+        let letter = self.team.take(from, topic);
+        self.note(since, "takes", topic, letter.len());
+        letter
+    }
+}
+
+fn main() {
+    let (vocab, streams, blocks, block) = (5000, 4, 24, 10);
+    let model = Model::<f32>::new(ModelConfig { hidden: 128, embed: 128, ..ModelConfig::new(vocab) });
+    let draws = Draws::new(1, "trace");
+    let text: Vec<u32> =
+        (0..(2 * streams * blocks * block + 1) as u64).map(|i| draws.below(i, vocab as u64) as u32).collect();
+    let states =
+        StateConfig { steps: 2, rate: 1.0, rule: StateRule::Sgd, scale: StateScale::Block, clip: 0.0, tolerance: 0.0 };
+    let reach = BtpropConfig {
+        block,
+        blocks,
+        streams,
+        batch: Batch::Mini { accumulate: 1 },
+        solver: Solver::Penalty,
+        lambda: 1.0,
+        lambda_schedule: LambdaSchedule::Constant,
+        penalty: Penalty::L2,
+        constraint: Constraint::None,
+        loss: LossOn::Predicted,
+        init: Init::Sequential,
+        first: First::Fixed,
+        last: Last::None,
+        states,
+        starts: Starts::Held,
+        theta_steps: 1,
+        theta_solver: ThetaSolver::Gradient,
+        ignore: Ignore::None,
+        staleness: 0,
+    };
+    let config = TrainConfig {
+        method: MethodConfig::Btprop(reach),
+        optim: OptimConfig::default(),
+        anneal: 0.0,
+        epochs: 1,
+        patience: 0,
+        seed: 1,
+        eval_streams: 1,
+    };
+    let data = Data::new(&text, &[], &[]);
+    let lines: Vec<String> = std::thread::scope(|scope| {
+        let ranks: Vec<_> = Team::in_shares(2, 4)
+            .into_iter()
+            .map(|team| {
+                let (model, config) = (&model, config.clone());
+                scope.spawn(move || {
+                    let lines = Arc::new(Mutex::new(Vec::new()));
+                    let traced = Traced { team, since: Instant::now(), lines: lines.clone() };
+                    let mut trainer = Trainer::new(model, data, config, &traced).expect("the text is long enough");
+                    // The first update allocates; the second one is shown.
+                    trainer.advance(&mut || false);
+                    let from = lines.lock().expect("no panic elsewhere").len();
+                    trainer.advance(&mut || false);
+                    lines.lock().expect("no panic elsewhere").split_off(from)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).next().expect("rank 0")
+    });
+    for line in lines {
+        println!("{line}");
+    }
+}
