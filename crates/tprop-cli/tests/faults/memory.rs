@@ -33,8 +33,9 @@ fn memory_does_not_grow() {
     signal(child.id(), "TERM");
     assert_eq!(ended(&mut child, "TERM").code(), Some(143));
     let growth = at[1] as f64 / at[0] as f64 - 1.0;
-    // 256 KB are a few pages of the allocator's own.
-    assert!(at[0] > 0 && (growth < 0.01 || at[1] < at[0] + (256 << 10)), "{at:?}");
+    // A few pages of the allocator's own come and go; over few steps they weigh more.
+    let slack = if full() { 256 << 10 } else { 1 << 20 };
+    assert!(at[0] > 0 && (growth < 0.01 || at[1] < at[0] + slack), "{at:?}");
     row("steps", last, &format!("resident memory {} → {} KB ({:+.2} %)", at[0] / 1024, at[1] / 1024, 100.0 * growth));
 }
 
