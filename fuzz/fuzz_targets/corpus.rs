@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
         let config = CorpusConfig { source, level, ..CorpusConfig::default() };
         if let Ok(corpus) = load(&config, &SynthConfig::default()) {
             for split in Split::ALL {
-                assert!(corpus.tokens(split).iter().all(|&t| (t as usize) < corpus.vocab.len()));
+                assert!(corpus.tokens(split).iter().all(|t| (t as usize) < corpus.vocab.len()));
             }
         }
     }
