@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, Command as Clap, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::experiment::recipe::Scale;
 use crate::failure::{Failure, Outcome};
 use crate::settings::table::{self, Kind, TABLE};
 use crate::settings::{Sources, Typed, presets, typed};
@@ -45,10 +46,16 @@ pub enum Command {
     Bench(Bench),
     /// Predict what a cluster would give
     Plan(Plan),
+    /// BPTT and target propagation side by side, in about two minutes
+    Demo(Demo),
+    /// Train a grid of settings, with one table at the end
+    Sweep(Sweep),
     /// Compute one of the paper's results afresh
     Reproduce(Reproduce),
     /// Log-probability of each line of a text, in nats
     Score(Score),
+    /// Tables and plots of runs, as one page and as files
+    Report(Report),
     /// Data sets: list, download, inspect
     #[command(subcommand)]
     Data(Data),
@@ -129,11 +136,29 @@ pub struct Telling {
     pub quiet: bool,
 }
 
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  tprop resume runs/NAME                                            exactly as if it had never stopped
+  tprop resume runs/NAME train.threads=4 checkpoint.every_minutes=1
+  tprop resume runs/NAME train.epochs=20 --allow-change train.epochs
+  tprop resume runs/NAME optim.lr=0.01 --allow-change optim.lr
+
+Threads, vector instructions, checkpoints and the place of the data may change freely: results do not depend on them.
+Settings that shape the numbers but fit the saved state may change with --allow-change: optim.lr, optim.clip, optim.eps,
+optim.anneal, train.epochs, train.patience. All others need a new run (`tprop train --from RUN` begins with its weights).";
+
 /// Options of `resume`.
 #[derive(Debug, Args)]
+#[command(after_help = RESUME_EXAMPLES)]
 pub struct Resume {
     /// The run's directory
     pub run: PathBuf,
+    /// Settings as key=value that differ from the run's
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// A setting that may differ although it changes the numbers; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub allow_change: Vec<String>,
     /// Threads; the result does not depend on them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -297,25 +322,91 @@ fn not_negative(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0).ok_or_else(|| "must be a number from 0".to_owned())
 }
 
+/// How to run an experiment.
+#[derive(Clone, Debug, Args)]
+pub struct Driving {
+    /// Where trials and tables go; the same command goes on there
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Trials side by side; they share the threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: u16,
+    /// Where names of data sets are looked up first
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
+    /// Run trials again that failed
+    #[arg(long)]
+    pub retry: bool,
+    /// Print the number of trials and the estimated time, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print one JSON line instead of Markdown
+    #[arg(long)]
+    pub json: bool,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+const SWEEP_EXAMPLES: &str = "\
+A file has [set] (settings of all trials), [grid] (setting = [values], or { from, to, steps, scale }) and
+[sweep] (seeds, groups, prune); docs/experiments.md explains it.
+
+Examples:
+  tprop sweep rates.toml --dry-run             how many trials, how long
+  tprop sweep rates.toml --jobs 2              runs them in sweeps/rates; killed, the same command goes on
+  tprop sweep rates.toml model.hidden=50 --out sweeps/rates-50";
+
+/// Options of `sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_EXAMPLES)]
+pub struct Sweep {
+    /// The grid's TOML file
+    pub file: PathBuf,
+    /// Settings of all trials
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// How.
+    #[command(flatten)]
+    pub driving: Driving,
+}
+
 /// Options of `reproduce`.
 #[derive(Debug, Args)]
 pub struct Reproduce {
-    /// What to reproduce
-    #[arg(value_enum)]
-    pub what: Experiment,
-    /// Seed of the random model and text
+    /// table1, table2, table4, figure, grid, theorem, solvers, convergence, leastsquares, adapt, reach, ladder, duals,
+    /// geometry, or the TOML file of an experiment
+    #[arg(value_name = "NAME")]
+    pub what: String,
+    /// Settings of all trials
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// How much of it
+    #[arg(long, value_enum, default_value_t = Scale::Quick)]
+    pub scale: Scale,
+    /// Only these cells: parts of their names, for example mini-ptb, mini-ptb/bptt or b20
+    #[arg(long, value_name = "CELL")]
+    pub only: Vec<String>,
+    /// Seed of the random model and text of `theorem`
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Print one JSON line
-    #[arg(long)]
-    pub json: bool,
+    /// How.
+    #[command(flatten)]
+    pub driving: Driving,
 }
 
-/// What can be reproduced.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum Experiment {
-    /// The supplement's theorem, and its form for blocks (reach)
-    Theorem,
+/// Options of `demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Where runs and tables go
+    #[arg(long, value_name = "DIR", default_value = "demo")]
+    pub out: PathBuf,
+    /// Print one JSON line instead of Markdown
+    #[arg(long)]
+    pub json: bool,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 /// Options of `generate`.
@@ -360,6 +451,23 @@ pub struct Score {
     #[arg(long)]
     pub tokens: bool,
     /// Print JSON lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Run directories, or folders that hold some
+    #[arg(value_name = "RUN_OR_FOLDER", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Where to write report.html, report.md and report/; beside the runs if not given
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What the report is called
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// Print one JSON line
     #[arg(long)]
     pub json: bool,
 }

@@ -7,6 +7,7 @@ use tprop::checkpoint::CheckpointError;
 use tprop::corpus::CorpusError;
 use tprop::train::TrainError;
 
+use crate::disk;
 use crate::settings::SettingError;
 
 /// Exit codes, as documented.
@@ -58,7 +59,13 @@ impl Failure {
 
     /// A file could not be written.
     pub fn disk(path: &std::path::Path, error: &io::Error) -> Self {
-        Self::new(Code::Disk, format!("{}: cannot be written ({error})", path.display()))
+        Self::unwritten(path, error, None)
+    }
+
+    fn unwritten(path: &std::path::Path, error: &io::Error, needed: Option<u64>) -> Self {
+        let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let room = if full { disk::told(path, needed) } else { String::new() };
+        Self::new(Code::Disk, format!("{}: cannot be written ({error}){room}", path.display()))
     }
 
     /// Output could not be written: a reader that went away is no error, a full disk is.
@@ -84,11 +91,13 @@ impl From<CorpusError> for Failure {
 
 impl From<CheckpointError> for Failure {
     fn from(error: CheckpointError) -> Self {
-        let code = match &error {
-            CheckpointError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => Code::Disk,
-            _ => Code::NoCheckpoint,
-        };
-        Self::new(code, error)
+        match &error {
+            CheckpointError::Io { path, source, needed: Some(needed) } => Self::unwritten(path, source, Some(*needed)),
+            CheckpointError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => {
+                Self::new(Code::Disk, error)
+            }
+            _ => Self::new(Code::NoCheckpoint, error),
+        }
     }
 }
 

@@ -6,18 +6,34 @@ mod args;
 mod cluster;
 mod commands;
 mod console;
+mod disk;
+mod experiment;
 mod failure;
 mod fetch;
 mod lines;
 mod plan;
 mod progress;
+mod report;
 mod run;
 mod settings;
 mod signals;
+mod tensorboard;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+
+/// Reads the text of a settings file as `--config` does: the resolved settings as TOML, or the sentence of the refusal.
+/// For property tests and fuzz targets.
+///
+/// # Errors
+/// If `--config` would refuse it.
+pub fn read_settings(text: &str) -> Result<String, String> {
+    let refuse = |error: settings::SettingError| error.to_string();
+    let file = settings::typed::read_text(text, std::path::Path::new("settings.toml")).map_err(refuse)?;
+    let settings = settings::Settings::resolve(&settings::Sources { file, arguments: Vec::new() }).map_err(refuse)?;
+    Ok(settings.to_toml())
+}
 
 /// Reads the command line, does what it asks for, and says how that ended.
 pub fn program() -> ExitCode {

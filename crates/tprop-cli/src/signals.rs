@@ -38,9 +38,21 @@ impl Signals {
 
 fn ends() -> Vec<i32> {
     let mut signals = vec![SIGINT, SIGTERM];
+    // A closed terminal, unless `nohup` said that it does not matter.
     #[cfg(unix)]
-    signals.push(signal_hook::consts::SIGHUP); // a closed terminal
+    if !ignored(signal_hook::consts::SIGHUP) {
+        signals.push(signal_hook::consts::SIGHUP);
+    }
     signals
+}
+
+/// Whether whoever started us had a signal ignored, where the system tells.
+#[cfg(unix)]
+fn ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 fn code_of(signal: i32) -> Code {

@@ -109,3 +109,46 @@ fn everything_is_explained() {
     place.run(&["man", "--out", "man"]).ok();
     assert!(place.join("man/tprop-train.1").is_file());
 }
+
+/// Whatever a settings file has in it: refused in one sentence with a place, or read and read back as itself.
+#[test]
+fn no_settings_file_panics() {
+    use proptest::prelude::*;
+    let name = prop_oneof![
+        "[a-z._\"]{0,12}",
+        prop::sample::select(vec![
+            "hidden", "lr", "source", "method", "block", "init", "preset", "[model]", "[optim]", "[x]"
+        ])
+        .prop_map(str::to_owned),
+    ];
+    let value = prop_oneof![
+        "[-+0-9eE._]{0,9}",
+        "\"[a-z:0-9]{0,9}\"",
+        prop::sample::select(vec![
+            "nan",
+            "inf",
+            "true",
+            "[1,2]",
+            "{}",
+            "1979-05-27",
+            "0x10",
+            "\"\"\"",
+            "'a'",
+            "99999999999999999999"
+        ])
+        .prop_map(str::to_owned),
+    ];
+    let line = (name, prop::sample::select(vec![" = ", "=", " ", "\n", ".", " = \"", "#"]), value)
+        .prop_map(|(name, between, value)| format!("{name}{between}{value}"));
+    let text = prop_oneof![prop::collection::vec(line, 0..6).prop_map(|lines| lines.join("\n")), any::<String>(),];
+    let config = ProptestConfig { cases: 2000, ..ProptestConfig::default() };
+    proptest!(config, |(text in text)| {
+        match tprop_cli::read_settings(&text) {
+            Ok(toml) => prop_assert_eq!(tprop_cli::read_settings(&toml), Ok(toml)),
+            Err(why) => prop_assert!(why.len() > 10 && !why.contains('\n'), "{}", why),
+        }
+    });
+    let place = Place::new();
+    place.write("large.toml", "a = 1\n".repeat(100_000));
+    place.run(&["train", "--config", "large.toml"]).refused(2, "600000 bytes");
+}

@@ -90,7 +90,7 @@ fn main() {
         seed: 1,
         eval_streams: 1,
     };
-    let data = Data { train: &text, valid: &[], test: &[] };
+    let data = Data::new(&text, &[], &[]);
     let lines: Vec<String> = std::thread::scope(|scope| {
         let ranks: Vec<_> = Team::in_shares(2, 4)
             .into_iter()

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seed: 1,
         eval_streams: 32,
     };
-    let data = Data { train: &corpus.train, valid: &corpus.valid, test: &corpus.test };
+    let data = Data::new(&corpus.train, &corpus.valid, &corpus.test);
     let mut trainer = Trainer::new(&model, data, config, &Solo)?;
     trainer.run(&mut |event: &Event| {
         if let Event::Eval(e) = event {

@@ -15,6 +15,7 @@ use crate::eval::Reading;
 use crate::model::{Model, Tape};
 use crate::params::Params;
 use crate::real::Real;
+use crate::tokens::Text;
 use crate::window::{Layout, Streams};
 
 /// How past states move while a text is read.
@@ -32,7 +33,7 @@ pub struct AdaptConfig {
     pub lambda: f64,
 }
 
-/// Cuts `tokens` into `streams` streams and reads each from the rest state, adapting as `config` says. With no steps or no blocks it
+/// Cuts `text` into `streams` streams and reads each from the rest state, adapting as `config` says. With no steps or no blocks it
 /// is [`crate::eval::Reader::read`] with steps of `config.block`, bit for bit.
 ///
 /// ```
@@ -45,27 +46,27 @@ pub struct AdaptConfig {
 /// let reading = read_adapting(&model, &model.initial(1), &text, 1, config);
 /// assert_eq!(reading.tokens, 12);
 /// ```
-pub fn read_adapting<T: Real>(
+pub fn read_adapting<'a, T: Real>(
     model: &Model<T>,
     params: &Params<T>,
-    tokens: &[u32],
+    text: impl Into<Text<'a>>,
     streams: usize,
     config: AdaptConfig,
 ) -> Reading {
-    read_adapting_each(model, params, tokens, streams, config, |_, _, _| {})
+    read_adapting_each(model, params, text, streams, config, |_, _, _| {})
 }
 
 /// The same, and shows every token's nats as `(stream, position, nats)`; positions count a stream's inputs from 0.
-pub fn read_adapting_each<T: Real>(
+pub fn read_adapting_each<'a, T: Real>(
     model: &Model<T>,
     params: &Params<T>,
-    tokens: &[u32],
+    text: impl Into<Text<'a>>,
     streams: usize,
     config: AdaptConfig,
     mut each: impl FnMut(usize, usize, T),
 ) -> Reading {
     assert!(config.block > 0);
-    let cut = Streams::new(tokens, streams);
+    let cut = Streams::new(text, streams);
     let mut reading = Reading { by_position: vec![(0.0, 0); config.block], ..Reading::default() };
     let mut past = Past::new(model, streams, config);
     let mut tape: Option<Tape<T>> = None;

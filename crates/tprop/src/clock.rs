@@ -11,10 +11,10 @@ pub enum Part {
     Input,
     /// The time loop, both ways, and the recurrent weight gradient.
     Recurrence,
-    /// The output layer without slopes.
+    /// The output layer: logits, exponentials, nats.
     SoftmaxForward,
-    /// The output layer with slopes; its forward cannot be told apart, because tiles do both while they are in cache.
-    Softmax,
+    /// The output layer's slopes. Tiles do both while they are in cache, so the tasks measure their own halves.
+    SoftmaxBackward,
     /// Clipping and the update.
     Optimiser,
 }
@@ -22,7 +22,7 @@ pub enum Part {
 impl Part {
     /// All parts.
     pub const ALL: [Part; 6] =
-        [Part::Embedding, Part::Input, Part::Recurrence, Part::SoftmaxForward, Part::Softmax, Part::Optimiser];
+        [Part::Embedding, Part::Input, Part::Recurrence, Part::SoftmaxForward, Part::SoftmaxBackward, Part::Optimiser];
 
     /// A word for tables.
     pub fn name(self) -> &'static str {
@@ -31,7 +31,7 @@ impl Part {
             Part::Input => "input product",
             Part::Recurrence => "recurrence",
             Part::SoftmaxForward => "softmax forward",
-            Part::Softmax => "softmax with slopes",
+            Part::SoftmaxBackward => "softmax backward",
             Part::Optimiser => "optimiser",
         }
     }
@@ -51,6 +51,14 @@ impl Clock {
         let now = Instant::now();
         self.seconds[part as usize] += (now - since).as_secs_f64();
         now
+    }
+
+    /// Books the time since `since`, of which `first_seconds` went into one part and the rest into another.
+    pub fn book_both(&mut self, since: Instant, (first, first_seconds): (Part, f64), rest: Part) {
+        let all = since.elapsed().as_secs_f64();
+        let first_seconds = first_seconds.min(all);
+        self.seconds[first as usize] += first_seconds;
+        self.seconds[rest as usize] += all - first_seconds;
     }
 
     /// Counts a product of an m × k by a k × n matrix.

@@ -3,6 +3,7 @@
 use crate::model::{Model, Tape};
 use crate::params::Params;
 use crate::real::Real;
+use crate::tokens::Text;
 use crate::window::{Layout, Streams};
 
 /// What reading a text came to. Sums; means are made by the methods.
@@ -63,15 +64,36 @@ impl<T: Real> Reader<T> {
         Self { steps, whole: None, rest: None, state: Vec::new(), ends: Vec::new() }
     }
 
-    /// Cuts `tokens` into `streams` streams, begins each in the rest state and carries it to the end.
-    pub fn read(&mut self, model: &Model<T>, params: &Params<T>, tokens: &[u32], streams: usize) -> Reading {
-        let cut = Streams::new(tokens, streams);
+    /// Cuts `text` into `streams` streams, begins each in the rest state and carries it to the end.
+    pub fn read<'a>(
+        &mut self,
+        model: &Model<T>,
+        params: &Params<T>,
+        text: impl Into<Text<'a>>,
+        streams: usize,
+    ) -> Reading {
+        self.read_unless(model, params, text, streams, &mut || false).expect("nobody asked to stop")
+    }
+
+    /// The same, given up as soon as `stop` (asked between pieces of work) returns true.
+    pub fn read_unless<'a>(
+        &mut self,
+        model: &Model<T>,
+        params: &Params<T>,
+        text: impl Into<Text<'a>>,
+        streams: usize,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Option<Reading> {
+        let cut = Streams::new(text, streams);
         let mut reading = Reading { by_position: vec![(0.0, 0); self.steps], ..Reading::default() };
         self.state.clear();
         self.state.resize(streams * model.state_width(), model.rest());
         self.ends.resize(self.state.len(), T::ZERO);
         let mut at = 0;
         while at < cut.length() {
+            if stop() {
+                return None;
+            }
             let steps = self.steps.min(cut.length() - at);
             let slot = if steps == self.steps { &mut self.whole } else { &mut self.rest };
             let layout = Layout::new(streams, steps);
@@ -88,6 +110,6 @@ impl<T: Real> Reader<T> {
             std::mem::swap(&mut self.state, &mut self.ends);
             at += steps;
         }
-        reading
+        Some(reading)
     }
 }

@@ -3,12 +3,14 @@
 //!
 //! A module uses only those above it in the list below. The library never prints and never exits.
 
+pub mod fault;
 pub mod real;
 #[allow(unsafe_code)]
 pub mod mat;
 #[allow(unsafe_code)]
 pub mod kernel;
 pub mod rng;
+pub mod tokens;
 pub mod vocab;
 pub mod corpus;
 pub mod window;

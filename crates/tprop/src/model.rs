@@ -62,7 +62,7 @@ impl ModelConfig {
             layers: 1,
             tied: false,
             init: 0.1,
-            logits_mb: 64,
+            logits_mb: 144,
             tape_mb: 128,
         }
     }
@@ -445,9 +445,11 @@ impl<T: Real> Model<T> {
             let (weight, bias, keep) = grads.add_to_pair(self.out_weight, self.out_bias);
             softmax::Slopes { weight, bias, keep }
         });
+        let before = softmax.forward_seconds;
         softmax.slopes(nats, dh, theta, h, w, b, targets, scale, ignore);
+        let forward = softmax.forward_seconds - before;
         clock.count(products * targets.len(), self.config.vocab, self.config.hidden);
-        clock.book(Part::Softmax, since);
+        clock.book_both(since, (Part::SoftmaxForward, forward), Part::SoftmaxBackward);
     }
 
     /// Back through the cells: from the slope that [`Model::loss`] left (unless `with_loss` is false) and `d_end`, the slope in the

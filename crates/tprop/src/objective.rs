@@ -92,6 +92,7 @@ pub struct Coupler<T> {
     logits: [Vec<T>; 2],
     tops: [Vec<T>; 2],
     slopes: Vec<T>,
+    distances: Vec<T>,
     /// Floating-point operations in products so far.
     pub flops: u64,
 }
@@ -108,6 +109,7 @@ impl<T: Real> Coupler<T> {
             logits: empty(),
             tops: empty(),
             slopes: Vec::new(),
+            distances: Vec::new(),
             flops: 0,
         }
     }
@@ -202,15 +204,16 @@ impl<T: Real> Coupler<T> {
                 let logits = &mut self.logits[side];
                 logits.resize(n * v, T::ZERO);
                 product_par(MatMut::new(logits, n, v), Start::Bias(b), Mat::new(tops, n, h), &self.pack_t);
-                logits.chunks_exact_mut(v).for_each(log_softmax);
+                kernel::log_softmax(logits, v);
             }
             let [lp, lq] = &mut self.logits;
-            for (lp, lq) in lp.chunks_exact_mut(v).zip(lq.chunks_exact_mut(v)) {
-                total += match direction {
-                    Direction::Forward => kl_slopes(lp, lq, weight),
-                    Direction::Reverse => kl_slopes(lq, lp, weight),
-                };
-            }
+            let (p, q) = match direction {
+                Direction::Forward => (lp, lq),
+                Direction::Reverse => (lq, lp),
+            };
+            self.distances.resize(n, T::ZERO);
+            kernel::divergence(p, q, v, weight, &mut self.distances);
+            total += self.distances.iter().map(|d| d.f64()).sum::<f64>();
             for (side, slopes) in [&mut *d_end, &mut *d_target].into_iter().enumerate() {
                 let dl = Mat::new(&self.logits[side], n, v);
                 self.slopes.resize(n * h, T::ZERO);
@@ -230,24 +233,4 @@ impl<T: Real> Coupler<T> {
         }
         total
     }
-}
-
-/// In place: row − log Σ exp(row).
-fn log_softmax<T: Real>(row: &mut [T]) {
-    let top = row.iter().copied().fold(T::NEG_INFINITY, T::max);
-    let sum: T = row.iter().map(|&l| (l - top).exp()).sum();
-    let log_z = top + sum.ln();
-    row.iter_mut().for_each(|l| *l -= log_z);
-}
-
-/// D = KL(p ‖ q) from log p and log q, which are replaced by weight · ∂D/∂(logits of p) = p (log p − log q − D) and
-/// weight · ∂D/∂(logits of q) = q − p.
-fn kl_slopes<T: Real>(lp: &mut [T], lq: &mut [T], weight: T) -> f64 {
-    let d: f64 = lp.iter().zip(&*lq).map(|(&a, &b)| (a.exp() * (a - b)).f64()).sum();
-    for (a, b) in lp.iter_mut().zip(lq) {
-        let (p, q) = (a.exp(), b.exp());
-        *a = weight * p * (*a - *b - T::of(d));
-        *b = weight * (q - p);
-    }
-    d
 }

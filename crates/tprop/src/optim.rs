@@ -185,6 +185,7 @@ impl<T: Real> Optimiser<T> {
     /// θ ← θ − update(factor · g), clipped to the global norm. Returns the norm before clipping; if it is not finite, nothing has
     /// changed.
     pub fn update(&mut self, params: &mut Params<T>, grads: &Grads<T>, factor: f64) -> f64 {
+        let factor = crate::fault::poison("nan.gradient").unwrap_or(factor);
         let norm = Self::norm(grads, factor);
         if !norm.is_finite() {
             return norm;

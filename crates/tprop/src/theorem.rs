@@ -159,7 +159,7 @@ impl Lab {
             params: self.params.clone(),
             optimiser: Optimiser::new(plain, self.model.plan()),
             comm: &Solo,
-            tokens: &self.tokens,
+            tokens: (&self.tokens).into(),
         };
         let mut method = config.build(&learner).expect("the text is long enough");
         method.begin_epoch(&learner, 1);

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use crate::checkpoint::{Snapshot, SnapshotReader, SnapshotWriter, walk_params};
+use crate::checkpoint::{Health, Snapshot, SnapshotReader, SnapshotWriter, walk_params};
 use crate::comm::Comm;
 use crate::comm::rows::{Collect, Deal};
-use crate::eval::Reader;
+use crate::eval::{Reader, Reading};
+use crate::fault;
 use crate::kernel;
 use crate::method::{Advance, Coupling, Learner, Method, MethodConfig, Update};
 use crate::model::Model;
@@ -13,6 +14,7 @@ use crate::optim::{OptimConfig, Optimiser};
 use crate::params::{Params, Walk};
 use crate::real::Real;
 use crate::record::{CouplingMeans, End, Eval, Event, RateChange, Step};
+use crate::tokens::Text;
 
 /// Nats per token above those of guessing from which on a run counts as diverged.
 const FAR: f64 = 10.0;
@@ -21,11 +23,18 @@ const FAR: f64 = 10.0;
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
     /// Trained on.
-    pub train: &'a [u32],
+    pub train: Text<'a>,
     /// Evaluated after each epoch.
-    pub valid: &'a [u32],
+    pub valid: Text<'a>,
     /// Evaluated once at the end, with the best weights.
-    pub test: &'a [u32],
+    pub test: Text<'a>,
+}
+
+impl<'a> Data<'a> {
+    /// Three texts; the last two may be empty.
+    pub fn new(train: impl Into<Text<'a>>, valid: impl Into<Text<'a>>, test: impl Into<Text<'a>>) -> Self {
+        Self { train: train.into(), valid: valid.into(), test: test.into() }
+    }
 }
 
 /// How to train, whatever the method.
@@ -110,7 +119,13 @@ pub trait Watch {
     /// Something happened.
     fn event(&mut self, event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-    /// Asked after every update and between the pieces of a long one.
+    /// An update was made.
+    fn updated(&mut self, step: u64) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let _ = step;
+        Ok(())
+    }
+
+    /// Asked after every update, and between the pieces of a long one and of an evaluation.
     fn wish(&mut self) -> Wish {
         Wish::Go
     }
@@ -141,6 +156,8 @@ pub struct Trainer<'a, T> {
     best: Option<Params<T>>,
     progress: Progress,
     started: Option<Instant>,
+    /// It goes on from a checkpoint.
+    restored: bool,
 }
 
 /// Counters and sums; all of it is in the checkpoint.
@@ -175,7 +192,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         comm: &'a dyn Comm,
     ) -> Result<Self, TrainError> {
         for (name, split) in [("training", data.train), ("validation", data.valid), ("test", data.test)] {
-            if split.iter().any(|&t| t as usize >= model.config().vocab) {
+            if split.iter().any(|t| t as usize >= model.config().vocab) {
                 return Err(TrainError::Data(format!("the {name} split has tokens outside the vocabulary")));
             }
         }
@@ -215,7 +232,13 @@ impl<'a, T: Real> Trainer<'a, T> {
             recent_tokens: 0,
             recent_since: 0.0,
         };
-        Ok(Self { learner, method, config, data, reader: Reader::new(32), best: None, progress, started: None })
+        let reader = Reader::new(32);
+        Ok(Self { learner, method, config, data, reader, best: None, progress, started: None, restored: false })
+    }
+
+    /// Shape.
+    pub fn model(&self) -> &'a Model<T> {
+        self.learner.model
     }
 
     /// θ
@@ -253,6 +276,33 @@ impl<'a, T: Real> Trainer<'a, T> {
         self.progress.finished != 0
     }
 
+    /// η
+    pub fn rate(&self) -> f64 {
+        self.learner.optimiser.rate
+    }
+
+    /// Changes η from the next update on.
+    pub fn set_rate(&mut self, rate: f64) {
+        self.learner.optimiser.rate = rate;
+    }
+
+    /// The epoch whose weights are the best so far; none before the first evaluation.
+    pub fn best_epoch(&self) -> Option<u64> {
+        Some(self.progress.best_epoch).filter(|&epoch| epoch > 0)
+    }
+
+    /// Whether the present weights are those that were the best, just evaluated.
+    pub fn at_best(&self) -> bool {
+        let p = &self.progress;
+        p.best_epoch > 0 && p.begun == 0 && p.epoch == p.best_epoch + 1 && p.epoch_tokens == 0
+    }
+
+    /// Forgets which evaluation was the best, because its weights are lost: the next one will be.
+    pub fn forget_best(&mut self) {
+        (self.progress.best_ppl, self.progress.best_epoch) = (f64::INFINITY, 0);
+        self.best = None;
+    }
+
     /// Where the time of the steps went.
     pub fn clock(&mut self) -> &mut crate::clock::Clock {
         self.method.clock()
@@ -277,21 +327,30 @@ impl<'a, T: Real> Trainer<'a, T> {
     }
 
     /// Trains to the end, or until the watcher wishes to stop.
+    ///
+    /// # Errors
+    /// If training diverges, or the watcher fails.
     pub fn run(&mut self, watch: &mut dyn Watch) -> Result<End, TrainError> {
         self.started = Some(Instant::now());
         let before = self.progress.seconds;
-        if self.progress.step == 0 && self.progress.begun == 0 {
+        if self.progress.step == 0 && self.progress.begun == 0 && !self.restored {
             self.save(watch, Why::First)?;
         }
         // Ranks pause together or not at all, and between two pieces they could not agree.
         let alone = self.learner.comm.size() == 1;
         let every = (self.method.updates_per_epoch() as u64 / 50).max(1);
         while !self.finished() {
-            let advance = self.advance(&mut || alone && watch.wish() != Wish::Go);
+            // An evaluation that was given up is made before anything else.
+            let advance = if self.unevaluated() {
+                Advance::EpochEnd
+            } else {
+                self.advance(&mut || alone && watch.wish() != Wish::Go)
+            };
             self.progress.seconds = before + self.started.map_or(0.0, |s| s.elapsed().as_secs_f64());
             match advance {
                 Advance::Update(update) => {
                     self.check(&update)?;
+                    watch.updated(self.progress.step).map_err(TrainError::Watch)?;
                     if self.progress.step.is_multiple_of(every) {
                         self.tell_step(watch, &update)?;
                     }
@@ -300,6 +359,8 @@ impl<'a, T: Real> Trainer<'a, T> {
                 Advance::Paused => {}
                 Advance::Diverged { norm, nats_per_token } => {
                     let what = format!("the gradient is not finite ({nats_per_token} nats per token)");
+                    // This update was not made.
+                    self.progress.step += 1;
                     return Err(self.diverged(what, norm));
                 }
             }
@@ -307,16 +368,24 @@ impl<'a, T: Real> Trainer<'a, T> {
                 Wish::Go => {}
                 Wish::Save => self.save(watch, Why::Wished)?,
                 Wish::Stop if self.finished() => {}
-                Wish::Stop => {
-                    self.save(watch, Why::Wished)?;
-                    return self.end(watch, "stopped");
-                }
+                Wish::Stop => return self.stop(watch),
             }
         }
         let reason = if self.progress.epoch > self.config.epochs as u64 { "epochs" } else { "patience" };
-        let end = self.end(watch, reason)?;
+        let Some(test_ppl) = self.read_test(watch) else { return self.stop(watch) };
+        let end = self.tell_end(watch, reason, test_ppl)?;
         self.save(watch, Why::End)?;
         Ok(end)
+    }
+
+    /// The epoch's windows are used up, but the validation split was not read to its end.
+    fn unevaluated(&self) -> bool {
+        self.progress.begun == 0 && self.progress.epoch_tokens > 0
+    }
+
+    fn stop(&mut self, watch: &mut dyn Watch) -> Result<End, TrainError> {
+        self.save(watch, Why::Wished)?;
+        self.tell_end(watch, "stopped", None)
     }
 
     /// What any rank wishes, all do.
@@ -348,13 +417,21 @@ impl<'a, T: Real> Trainer<'a, T> {
     }
 
     /// A loss far above that of guessing means that the rate has blown the weights up, even if all is still finite.
-    fn check(&self, update: &Update) -> Result<(), TrainError> {
-        let nats = update.nats / update.tokens as f64;
+    fn check(&mut self, update: &Update) -> Result<(), TrainError> {
+        let nats = fault::poison("nan.loss").unwrap_or(update.nats / update.tokens as f64);
         let guess = (self.learner.model.config().vocab as f64).ln();
-        if nats.is_finite() && nats < guess + FAR {
-            return Ok(());
+        if !nats.is_finite() || nats >= guess + FAR {
+            return Err(
+                self.diverged(format!("{nats:.1} nats per token, where guessing costs {guess:.1}"), update.norm)
+            );
         }
-        Err(self.diverged(format!("{nats:.1} nats per token, where guessing costs {guess:.1}"), update.norm))
+        if let Some(bad) = fault::poison("nan.weights") {
+            self.learner.params.all_mut()[0] = T::of(bad);
+        }
+        if !kernel::all_finite(self.learner.params.all()) {
+            return Err(self.diverged("weights are not finite".into(), update.norm));
+        }
+        Ok(())
     }
 
     fn diverged(&self, what: String, norm: f64) -> TrainError {
@@ -378,16 +455,28 @@ impl<'a, T: Real> Trainer<'a, T> {
         watch.event(&event).map_err(TrainError::Watch)
     }
 
-    fn end_epoch(&mut self, watch: &mut dyn Watch) -> Result<(), TrainError> {
-        if !kernel::all_finite(self.learner.params.all()) {
-            return Err(self.diverged("weights are not finite".into(), f64::NAN));
+    /// Reads a split the way that evaluations do; nothing if a single process is asked to stop meanwhile.
+    fn read_split(&mut self, text: Text<'_>, best: bool, watch: &mut dyn Watch) -> Option<Reading> {
+        let (alone, streams) = (self.learner.comm.size() == 1, self.config.eval_streams);
+        let params = self.best.as_ref().filter(|_| best).unwrap_or(&self.learner.params);
+        let streams = streams.min(text.len().saturating_sub(1)).max(1);
+        let mut stop = || alone && watch.wish() == Wish::Stop;
+        self.reader.read_unless(self.learner.model, params, text, streams, &mut stop)
+    }
+
+    fn read_test(&mut self, watch: &mut dyn Watch) -> Option<Option<f64>> {
+        if self.data.test.is_empty() {
+            return Some(None);
         }
-        let streams = self.config.eval_streams;
-        let valid = self.reader.read(self.learner.model, &self.learner.params, self.data.valid, streams);
+        self.read_split(self.data.test, true, watch).map(|reading| Some(reading.perplexity()))
+    }
+
+    fn end_epoch(&mut self, watch: &mut dyn Watch) -> Result<(), TrainError> {
+        let Some(valid) = self.read_split(self.data.valid, false, watch) else { return Ok(()) };
         // The training text read the same way: its beginning, as long as the validation split.
         let (text, limit) = (self.data.train, self.data.valid.len().max(10_000));
-        let text = &text[..text.len().min(limit)];
-        let train = self.reader.read(self.learner.model, &self.learner.params, text, streams.min(text.len() - 1));
+        let text = text.part(0..text.len().min(limit));
+        let Some(train) = self.read_split(text, false, watch) else { return Ok(()) };
         let train_ppl = train.perplexity();
         let window_ppl = (self.progress.nats / self.progress.epoch_tokens as f64).exp();
         // Without a validation split the training text decides.
@@ -442,11 +531,8 @@ impl<'a, T: Real> Trainer<'a, T> {
         p.epoch_tokens = 0;
         p.by_position.fill(0.0);
         p.coupling = Coupling::default();
-        let out_of_patience = self.config.patience > 0 && p.bad_epochs >= self.config.patience as u64;
-        if p.epoch > self.config.epochs as u64 || out_of_patience {
-            p.finished = 1;
-        }
         let step = p.step;
+        self.finish_if_due();
         watch.event(&event).map_err(TrainError::Watch)?;
         let rate = self.learner.optimiser.rate;
         if rate != old_rate {
@@ -456,14 +542,15 @@ impl<'a, T: Real> Trainer<'a, T> {
         self.save(watch, Why::Evaluated { best })
     }
 
-    fn end(&mut self, watch: &mut dyn Watch, reason: &str) -> Result<End, TrainError> {
-        let test_ppl = if reason == "stopped" || self.data.test.is_empty() {
-            None
-        } else {
-            let best = self.best.as_ref().unwrap_or(&self.learner.params);
-            let streams = self.config.eval_streams;
-            Some(self.reader.read(self.learner.model, best, self.data.test, streams).perplexity())
-        };
+    /// The stop rule.
+    fn finish_if_due(&mut self) {
+        let p = &mut self.progress;
+        let out_of_patience = self.config.patience > 0 && p.bad_epochs >= self.config.patience as u64;
+        let out_of_epochs = p.epoch > self.config.epochs as u64;
+        p.finished = u64::from(p.begun == 0 && p.epoch_tokens == 0 && (out_of_epochs || out_of_patience));
+    }
+
+    fn tell_end(&mut self, watch: &mut dyn Watch, reason: &str, test_ppl: Option<f64>) -> Result<End, TrainError> {
         let p = &self.progress;
         let end = End {
             reason: reason.into(),
@@ -480,8 +567,13 @@ impl<'a, T: Real> Trainer<'a, T> {
     }
 
     fn save(&mut self, watch: &mut dyn Watch, why: Why) -> Result<(), TrainError> {
-        if !kernel::all_finite(self.learner.params.all()) {
-            return Err(self.diverged("weights are not finite".into(), f64::NAN));
+        let mut health = Health::default();
+        self.walk(&mut health);
+        // States may be sick on one rank alone, but all ranks save, or none.
+        let sick = if health.sick.is_some() { 1.0 } else { 0.0 };
+        if crate::comm::largest(self.learner.comm, sick) > 0.0 {
+            let name = health.sick.unwrap_or_else(|| "a tensor of another rank".into());
+            return Err(self.diverged(format!("{name} is not finite"), f64::NAN));
         }
         watch.save(self.snapshot(), why).map_err(TrainError::Watch)
     }
@@ -494,13 +586,29 @@ impl<'a, T: Real> Trainer<'a, T> {
         snapshot
     }
 
-    /// Puts a snapshot of a run with the same settings back. `best` is the snapshot with the best validation perplexity.
+    /// Bytes that a file of [`Trainer::snapshot`] will take, within a few kilobytes; asks no other rank.
+    pub fn snapshot_bytes(&mut self) -> u64 {
+        let mut weigh = Weigh(0);
+        self.walk(&mut weigh);
+        weigh.0 + 4096
+    }
+
+    /// Puts a snapshot of a run back. `best` is the snapshot with the best validation perplexity; not needed if `snapshot`
+    /// itself is that one.
+    ///
+    /// # Errors
+    /// If the settings are others than the run's, so that something does not fit or is missing.
     pub fn restore(&mut self, snapshot: &Snapshot, best: Option<&Snapshot>) -> Result<(), TrainError> {
         let mut reader = SnapshotReader::new(snapshot);
         self.walk(&mut Deal { comm: self.learner.comm, walk: &mut reader });
         reader.finish().map_err(TrainError::Checkpoint)?;
+        self.restored = true;
         self.best = None;
-        if self.progress.best_epoch > 0 {
+        // The settings of the stop rule may have changed.
+        self.finish_if_due();
+        if self.at_best() {
+            self.best = Some(self.learner.params.clone());
+        } else if self.progress.best_epoch > 0 {
             let best = best.ok_or_else(|| TrainError::Checkpoint("the best weights are missing".into()))?;
             let mut params = self.learner.params.clone();
             best.restore_params("", &mut params).map_err(TrainError::Checkpoint)?;
@@ -553,5 +661,20 @@ impl<'a, T: Real> Trainer<'a, T> {
         for (i, nats) in p.by_position.iter_mut().enumerate() {
             walk.real(&format!("train.nats.{i}"), nats);
         }
+    }
+}
+
+/// Counts the bytes of what it is shown, rows of other ranks included.
+struct Weigh(u64);
+
+impl<T: Real> Walk<T> for Weigh {
+    fn count(&mut self, name: &str, _: &mut u64) {
+        self.0 += name.len() as u64 + 40;
+    }
+    fn real(&mut self, name: &str, _: &mut f64) {
+        self.0 += name.len() as u64 + 60;
+    }
+    fn tensor(&mut self, name: &str, rows: usize, cols: usize, _: &mut [T]) {
+        self.0 += name.len() as u64 + 80 + (rows * cols * T::BYTES) as u64;
     }
 }

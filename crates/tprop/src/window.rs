@@ -11,6 +11,7 @@
 //! All M·S blocks run side by side as one matrix of M·S rows. Row k·S + i is block k of stream i, so that the
 //! blocks after row r start at row r + S and a contiguous share of rows is a contiguous share of blocks.
 
+use crate::tokens::Text;
 use std::ops::Range;
 
 /// How the rows × steps tokens of a pass lie in memory: rows come in groups that run through time independently (on
@@ -69,16 +70,17 @@ impl Layout {
 /// A split cut into equally long streams.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams<'a> {
-    tokens: &'a [u32],
+    text: Text<'a>,
     streams: usize,
     length: usize,
 }
 
 impl<'a> Streams<'a> {
-    /// Cuts `tokens` into `streams` streams; what does not fill all of them equally is left out at the end.
-    pub fn new(tokens: &'a [u32], streams: usize) -> Self {
+    /// Cuts a text into `streams` streams; what does not fill all of them equally is left out at the end.
+    pub fn new(text: impl Into<Text<'a>>, streams: usize) -> Self {
         assert!(streams > 0);
-        Self { tokens, streams, length: tokens.len().saturating_sub(1) / streams }
+        let text = text.into();
+        Self { text, streams, length: text.len().saturating_sub(1) / streams }
     }
 
     /// Number of streams.
@@ -95,13 +97,13 @@ impl<'a> Streams<'a> {
     #[inline]
     pub fn input(&self, stream: usize, at: usize) -> u32 {
         debug_assert!(at < self.length);
-        self.tokens[stream * self.length + at]
+        self.text.get(stream * self.length + at)
     }
 
     /// What follows [`Streams::input`].
     #[inline]
     pub fn target(&self, stream: usize, at: usize) -> u32 {
-        self.tokens[stream * self.length + at + 1]
+        self.text.get(stream * self.length + at + 1)
     }
 
     /// Writes the inputs and targets of `rows` of a window in the order of `layout`. The window begins at `at` of every

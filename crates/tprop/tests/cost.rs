@@ -21,7 +21,7 @@ const ROWS: u64 = (STREAMS * BLOCKS) as u64;
 /// Operations of all updates of one epoch.
 fn epoch<T: Real>(model: &Model<T>, config: &MethodConfig, text: &[u32]) -> u64 {
     let optimiser = Optimiser::new(OptimConfig::default(), model.plan());
-    let mut l = Learner { model, params: model.initial(1), optimiser, comm: &Solo, tokens: text };
+    let mut l = Learner { model, params: model.initial(1), optimiser, comm: &Solo, tokens: text.into() };
     let mut method = config.build(&l).unwrap();
     method.begin_epoch(&l, 1);
     method.clock().reset();

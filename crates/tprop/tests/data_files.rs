@@ -39,7 +39,7 @@ fn at(level: Level, content: impl AsRef<[u8]>) -> Result<Corpus, CorpusError> {
 }
 
 fn all(corpus: &Corpus) -> Vec<u32> {
-    Split::ALL.iter().flat_map(|&split| corpus.tokens(split).to_vec()).collect()
+    Split::ALL.iter().flat_map(|&split| corpus.tokens(split).iter()).collect()
 }
 
 /// One sentence that names the file.
@@ -68,7 +68,7 @@ fn a_directory_of_three_files() {
         // By falling frequency, then first occurrence; z is in the test split only, so it is unknown.
         assert_eq!(corpus.vocab.words(), ["a", "<eos>", "b", "c", "<unk>"].map(str::to_owned));
         assert_eq!(corpus.vocab.decode(&corpus.train), "b a a\nb a c\n\n");
-        assert_eq!((corpus.valid.as_slice(), corpus.test.as_slice()), ([0, 1].as_slice(), [3, 4, 1].as_slice()));
+        assert_eq!((corpus.valid.text(), corpus.test.text()), ((&[0, 1]).into(), (&[3, 4, 1]).into()));
         assert_eq!(corpus.unknown, [0, 0, 1]);
         let everything = read(&CorpusConfig { vocab_from: VocabFrom::All, ..config(dir.0.path()) }).expect("a corpus");
         assert_eq!(everything.vocab.words(), ["<eos>", "a", "b", "c", "z"].map(str::to_owned));
@@ -112,7 +112,7 @@ fn names_are_looked_up_in_the_data_directory() {
     }
     let corpus = named("ptb-char", dir.0.path(), Level::Word).expect("found");
     assert_eq!(corpus.vocab.level(), Level::Char);
-    let spelt: Vec<&str> = corpus.train.iter().map(|&token| corpus.vocab.word(token)).collect();
+    let spelt: Vec<&str> = corpus.train.iter().map(|token| corpus.vocab.word(token)).collect();
     assert_eq!(spelt.concat(), "the__cat\nsat\n");
     assert!(matches!(named("ptb-char", dir.0.path(), Level::Byte), Err(CorpusError::Setting { .. })));
     let error = named("wikitext-2", dir.0.path(), Level::Word).expect_err("not there").to_string();
@@ -205,7 +205,10 @@ fn cut_offs() {
     }
     let slice = read(&CorpusConfig { max_tokens: Some(11), ..base.clone() }).expect("a slice");
     let whole = read(&base).expect("all");
-    assert_eq!((slice.train.as_slice(), &slice.valid, &slice.vocab), (&whole.train[..11], &whole.valid, &whole.vocab));
+    assert_eq!(
+        (slice.train.text(), &slice.valid, &slice.vocab),
+        (whole.train.text().part(0..11), &whole.valid, &whole.vocab)
+    );
 }
 
 #[test]
@@ -424,7 +427,7 @@ fn the_built_in_language() {
     let small = make(CorpusConfig { max_vocab: Some(50), ..CorpusConfig::default() }).expect("a corpus");
     assert_eq!((small.vocab.len(), small.train.len(), small.reference.is_none()), (50, corpus.train.len(), true));
     let slice = make(CorpusConfig { max_tokens: Some(100), ..CorpusConfig::default() }).expect("a corpus");
-    assert_eq!(slice.train, corpus.train[..100]);
+    assert_eq!(slice.train.text(), corpus.train.text().part(0..100));
     for (synth, name) in [
         (SynthConfig { vocab: 49, ..synth.clone() }, "synth.vocab = 49"),
         (SynthConfig { vocab: usize::MAX, ..synth.clone() }, "synth.vocab"),

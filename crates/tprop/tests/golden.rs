@@ -224,7 +224,7 @@ fn steps(file: &str, kind: &str, layers: usize, name: &str) {
         seed: 1,
         eval_streams: 1,
     };
-    let data = Data { train: &corpus, valid: &[], test: &[] };
+    let data = Data::new(&corpus, &[], &[]);
     let mut trainer = Trainer::new(&model, data, train, &Solo).unwrap();
     golden.fill("init.", trainer.params_mut());
     let (mut losses, mut norms, mut states) = (Vec::new(), Vec::new(), Vec::new());

@@ -93,7 +93,7 @@ fn updates<'a>(trainer: &mut Trainer<'a, f32>, n: usize) -> Vec<String> {
 }
 
 fn trained(model: &Model<f32>, method: &MethodConfig, text: &[u32], comm: &dyn Comm) -> Trace {
-    let data = Data { train: text, valid: &[], test: &[] };
+    let data = Data::new(text, &[], &[]);
     let mut trainer = Trainer::new(model, data, config(method.clone()), comm).unwrap();
     let seen = updates(&mut trainer, UPDATES);
     (bits(&trainer), seen)
@@ -150,7 +150,7 @@ fn a_run_goes_on_with_another_number_of_ranks() {
     for (i, (name, method)) in methods().into_iter().enumerate() {
         let model = Model::<f32>::new(small(CELLS[i % CELLS.len()], 1, false));
         let whole = by_itself(|| trained(&model, &method, &text, &InShares::new(Solo, SHARES)));
-        let data = Data { train: &text, valid: &[], test: &[] };
+        let data = Data::new(&text, &[], &[]);
         let mut last: Option<Vec<u8>> = None;
         let mut seen = Vec::new();
         // A lone process, then teams.
@@ -180,7 +180,7 @@ fn a_run_goes_on_with_another_number_of_ranks() {
 fn too_many_ranks_are_refused() {
     let text = tokens(190);
     let model = Model::<f32>::new(small(CellKind::Gru, 1, false));
-    let data = Data { train: &text, valid: &[], test: &[] };
+    let data = Data::new(&text, &[], &[]);
     let bptt = MethodConfig::Bptt(BpttConfig { window: 2, streams: 3, batch: Batch::Mini { accumulate: 1 } });
     for (method, what) in [(bptt, "3 streams"), (MethodConfig::Btprop(plain(2, 3, 2)), "3 blocks")] {
         let refusals =
@@ -275,7 +275,7 @@ fn letters_and_bytes_are_those_of_the_formula() {
     for (name, method, (ends, slopes, starts), lists) in cases {
         for ranks in 1..=5 {
             let counts = on_ranks(ranks, |comm| {
-                let data = Data { train: &text, valid: &[], test: &[] };
+                let data = Data::new(&text, &[], &[]);
                 let comm = Counted::new(comm);
                 let mut trainer = Trainer::new(&model, data, config(method.clone()), &comm).unwrap();
                 updates(&mut trainer, 1);

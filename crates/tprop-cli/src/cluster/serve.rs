@@ -81,7 +81,7 @@ pub fn serve(cluster: &Cluster, own: Option<&Settings>) -> Outcome {
     let (settings, corpus) = found?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
     let shared = cluster.in_shares(&settings)?;
-    let data = Data { train: &corpus.train, valid: &corpus.valid, test: &corpus.test };
+    let data = Data::new(&corpus.train, &corpus.valid, &corpus.test);
     let mut trainer = Trainer::new(&model, data, settings.train(), &shared).unwrap_or_else(|e| cluster.fail(e.into()));
     if !take_state(cluster, &mut trainer) {
         same_weights(comm, trainer.params_mut());

@@ -50,7 +50,7 @@ pub fn bench(args: &args::Bench) -> Outcome {
     prepare::machine(settings.threads(), settings.simd())?;
     let model = Model::<f32>::new(settings.model(settings.bench_vocab()));
     let text = text(&settings.method(), model.config().vocab);
-    let data = Data { train: &text, valid: &[], test: &[] };
+    let data = Data::new(&text, &[], &[]);
     let mut trainer = Trainer::new(&model, data, settings.train(), &Solo)?;
     let (repeat, rounds) = if args.quick { (5, 1) } else { (args.repeat as usize, args.rounds.max(1)) };
     let mut speed = Speed::default();
@@ -58,7 +58,7 @@ pub fn bench(args: &args::Bench) -> Outcome {
     // Ours and the peer take turns, so that both see the same machine.
     for round in 0..rounds {
         console::note(format!("round {} of {rounds}", round + 1));
-        speed.product = speed.product.max(product_rate(if args.quick { 3 } else { 8 }));
+        speed.product = speed.product.max(if args.quick { product_rate(1024, 3) } else { product_rate(2048, 8) });
         run_steps(&mut trainer, &mut speed, repeat)?;
         if let Some(command) = &args.peer {
             let line = run_peer(command)?;
@@ -87,6 +87,10 @@ pub fn bench(args: &args::Bench) -> Outcome {
         if let (Some(peer), Some(theirs)) = (&peer, theirs) {
             line["peer"] = peer.clone();
             line["ratio"] = (speed.best() / theirs).into();
+        }
+        if args.profile {
+            let shares = shares(&mut trainer, &speed);
+            line["profile"] = shares.into_iter().map(|(part, share)| (part, Value::from(share))).collect();
         }
         return console::line(line);
     }
@@ -140,9 +144,8 @@ fn run_steps(trainer: &mut Trainer<f32>, speed: &mut Speed, repeat: usize) -> Ou
     Ok(())
 }
 
-/// The best of some products of 2048 × 2048 matrices, GFLOP/s.
-fn product_rate(repeat: usize) -> f64 {
-    let n = 2048;
+/// The best of some products of n × n matrices, GFLOP/s.
+fn product_rate(n: usize, repeat: usize) -> f64 {
     let a: Vec<f32> = (0..n * n).map(|i| (i % 17) as f32 * 0.1).collect();
     let mut c = vec![0.0; n * n];
     let mut b = Packed::default();
@@ -201,21 +204,26 @@ fn run_peer(command: &str) -> Outcome<Value> {
     })
 }
 
-/// Where the time of the steps went.
-fn profile(trainer: &mut Trainer<f32>, speed: &Speed) -> String {
+/// The part of the steps' time that each of their parts took, `rest` last.
+fn shares(trainer: &mut Trainer<f32>, speed: &Speed) -> Vec<(&'static str, f64)> {
     let total: f64 = speed.steps.iter().sum();
     // The clock also saw the steps that warmed up.
     let seen = trainer.step() as f64 / speed.steps.len() as f64;
     let clock = *trainer.clock();
+    let mut shares: Vec<_> = Part::ALL.map(|part| (part.name(), clock.seconds(part) / seen / total)).into();
+    shares.push(("rest", 1.0 - shares.iter().map(|s| s.1).sum::<f64>()));
+    shares
+}
+
+/// Where the time of the steps went.
+fn profile(trainer: &mut Trainer<f32>, speed: &Speed) -> String {
+    let total: f64 = speed.steps.iter().sum();
+    let rate = (speed.tokens_per_step * speed.steps.len() as u64) as f64 / total;
     let mut out = String::from("part                   share   tokens/s by itself\n");
-    let mut rest = total;
-    for part in Part::ALL {
-        let seconds = clock.seconds(part) / seen;
-        rest -= seconds;
-        if seconds > 0.0 {
-            let alone = speed.tokens_per_step as f64 * speed.steps.len() as f64 / seconds;
-            out += &format!("{:<20} {:>6.1} %   {:>10}\n", part.name(), 100.0 * seconds / total, grouped(alone as u64));
-        }
+    for (part, share) in shares(trainer, speed) {
+        let alone = if part == "rest" || share <= 0.0 { String::new() } else { grouped((rate / share) as u64) };
+        out += format!("{part:<20} {:>6.1} %   {alone:>10}", 100.0 * share).trim_end();
+        out.push('\n');
     }
-    out + &format!("{:<20} {:>6.1} %\n", "rest", 100.0 * rest / total)
+    out
 }

@@ -4,6 +4,7 @@ use tprop::adapt::{AdaptConfig, read_adapting};
 use tprop::corpus::{self, Corpus, CorpusConfig, Division, Split, VocabFrom};
 use tprop::eval::Reader;
 use tprop::method::MethodConfig;
+use tprop::tokens::Tokens;
 use tprop::vocab::Vocab;
 
 use super::prepare;
@@ -43,7 +44,7 @@ pub fn eval(args: &args::Eval) -> Outcome {
     let corpus = corpus::load(&config, &settings.synth())?;
     let whole_file = foreign && matches!(corpus.division, Division::Lines | Division::Tokens);
     let part = args.split.unwrap_or(if whole_file { Part::All } else { Part::Test });
-    let tokens = translate(&pick(&corpus, part), &corpus, &loaded.vocab)?;
+    let tokens = translate(pick(&corpus, part), &corpus, &loaded.vocab)?;
     let streams = if args.exact { 1 } else { args.streams.map_or(settings.eval_streams(), |n| n as usize) };
     if tokens.len() <= streams {
         return Err(Failure::input(format!(
@@ -140,22 +141,22 @@ fn split(part: Part) -> Split {
     }
 }
 
-fn pick(corpus: &Corpus, part: Part) -> Vec<u32> {
+fn pick(corpus: &Corpus, part: Part) -> Tokens {
     match part {
-        Part::All => Split::ALL.iter().flat_map(|s| corpus.tokens(*s)).copied().collect(),
-        part => corpus.tokens(split(part)).to_vec(),
+        Part::All => Split::ALL.iter().flat_map(|s| corpus.tokens(*s).iter()).collect(),
+        part => corpus.tokens(split(part)).clone(),
     }
 }
 
 /// The tokens of a corpus in the numbers of another vocabulary.
-fn translate(tokens: &[u32], corpus: &Corpus, vocab: &Vocab) -> Outcome<Vec<u32>> {
+fn translate(tokens: Tokens, corpus: &Corpus, vocab: &Vocab) -> Outcome<Tokens> {
     if corpus.vocab.words() == vocab.words() {
-        return Ok(tokens.to_vec());
+        return Ok(tokens);
     }
     let table: Vec<Option<u32>> = corpus.vocab.words().iter().map(|word| vocab.encode_word(word)).collect();
     tokens
         .iter()
-        .map(|&token| {
+        .map(|token| {
             table[token as usize].ok_or_else(|| {
                 let word = tprop::vocab::printable(corpus.vocab.word(token));
                 Failure::input(format!(

@@ -8,7 +8,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use tprop::cell::{Activation, CellKind};
-use tprop::checkpoint::{BEST, Snapshot, SnapshotWriter, walk_params};
+use tprop::checkpoint::{Kind, Snapshot, SnapshotWriter, walk_params};
 use tprop::model::{Model, ModelConfig};
 use tprop::params::Params;
 
@@ -139,12 +139,13 @@ pub fn import(args: &args::Import) -> Outcome {
     fill(&mut params, &model, &file).map_err(refuse)?;
 
     let (run, _lock) = Run::create(Some(&args.run), "")?;
-    run.write("settings.toml", &settings.to_toml())?;
     run.write(TOKENIZER, &vocab.to_tokenizer_json())?;
     let mut snapshot = Snapshot::default();
     walk_params("", &mut params, &mut SnapshotWriter(&mut snapshot));
     snapshot.meta.insert("settings".into(), settings.to_toml());
-    run.store().write(BEST, &snapshot)?;
+    run.store().write(Kind::Best, &mut snapshot)?;
+    // Last: what has settings is whole.
+    run.write("settings.toml", &settings.to_toml())?;
     console::note(format!(
         "{}: {} with {} parameters; try `tprop eval {0} --data FILE` or `tprop generate {0}`",
         run.name(),

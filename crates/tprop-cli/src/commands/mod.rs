@@ -2,13 +2,19 @@
 
 mod bench;
 mod data;
+mod demo;
 mod eval;
 mod exchange;
 mod generate;
 mod plan;
 pub mod prepare;
+mod report;
 mod reproduce;
+mod resume;
+mod resume_settings;
+mod sample;
 mod score;
+mod sweep;
 mod train;
 mod watch;
 
@@ -23,13 +29,16 @@ use crate::settings;
 pub fn run(command: Command) -> Outcome {
     match command {
         Command::Train(args) => train::train(&args),
-        Command::Resume(args) => train::resume(&args),
+        Command::Resume(args) => resume::resume(&args),
         Command::Eval(args) => eval::eval(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Demo(args) => demo::demo(&args),
+        Command::Sweep(args) => sweep::sweep(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Score(args) => score::score(&args),
+        Command::Report(args) => report::report(&args),
         Command::Data(args) => data::data(&args),
         Command::Export(args) => exchange::export(&args),
         Command::Import(args) => exchange::import(&args),

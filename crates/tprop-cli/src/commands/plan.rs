@@ -22,7 +22,7 @@ pub fn plan(args: &args::Plan) -> Outcome {
         Some(tokens) => (tokens as usize, settings.bench_vocab(), Vec::new()),
         None => {
             let corpus = prepare::corpus(&settings, true)?;
-            (corpus.train.len(), corpus.vocab.len(), corpus.train)
+            (corpus.train.len(), corpus.vocab.len(), corpus.train.iter().take(100_000).collect())
         }
     };
     let model = Model::<f32>::new(settings.model(vocab));

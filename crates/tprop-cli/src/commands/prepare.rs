@@ -81,7 +81,7 @@ pub fn check_lengths(settings: &Settings, corpus: &Corpus) -> Outcome {
 }
 
 /// Bytes that training will need, about.
-pub fn memory(settings: &Settings, model: &Model<f32>, corpus_tokens: usize) -> u64 {
+pub fn memory(settings: &Settings, model: &Model<f32>, corpus_bytes: usize) -> u64 {
     let weights = model.plan().len() as u64 * 4;
     let optim = settings.optim();
     let (tokens, batch) = match settings.method() {
@@ -89,12 +89,12 @@ pub fn memory(settings: &Settings, model: &Model<f32>, corpus_tokens: usize) -> 
         MethodConfig::Btprop(c) => (c.streams * c.blocks * c.block, c.batch),
     };
     let several = u64::from(batch != Batch::Mini { accumulate: 1 });
-    // θ, the best θ, a checkpoint on its way, gradients (and their sum), what the optimiser keeps.
-    let copies = 4 + several + optim.rule.slots() as u64 * 2;
+    // θ, the best θ, gradients (and their sum), what the optimiser keeps; a checkpoint on its way to the disk and one that waits.
+    let copies = 3 + several + optim.rule.slots() as u64 + 2 * (1 + optim.rule.slots() as u64);
     // The library runs a window in pieces of at most about this size.
     let tape = (tokens as u64 * model.tape_bytes_per_token() as u64).min(512 << 20);
     let logits = model.config().logits_mb as u64 * 1_000_000;
-    weights * copies + tape + logits + corpus_tokens as u64 * 4
+    weights * copies + tape + logits + corpus_bytes as u64
 }
 
 /// Refuses what cannot fit into this machine.

@@ -1,25 +1,60 @@
 //! `reproduce`: the paper's results, computed afresh.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::json;
 use tprop::cell::{Activation, CellKind};
 use tprop::theorem::{Theorem, theorem};
 
-use crate::args::{self, Experiment};
+use crate::args;
 use crate::console;
-use crate::failure::Outcome;
+use crate::experiment::recipe::{self, BUILT_IN};
+use crate::experiment::{self, Request};
+use crate::failure::{Failure, Outcome};
+use crate::settings::{nearest, typed};
 
 /// Computes and prints a result.
 pub fn reproduce(args: &args::Reproduce) -> Outcome {
-    match args.what {
-        Experiment::Theorem => show_theorem(args),
+    if args.what == "theorem" {
+        return show_theorem(args);
     }
+    let built_in = BUILT_IN.iter().find(|(name, _)| *name == args.what);
+    let path = match built_in {
+        Some((name, _)) => PathBuf::from(format!("experiments/{name}.toml")),
+        None if args.what.ends_with(".toml") || Path::new(&args.what).is_file() => PathBuf::from(&args.what),
+        None => return Err(unknown(&args.what)),
+    };
+    let text = match built_in {
+        Some((_, text)) => (*text).to_owned(),
+        None => typed::text_of(&path)?,
+    };
+    let study = recipe::read(&text, &path, args.scale, experiment::words(&args.words)?)?;
+    let mut command = format!("tprop reproduce {} --scale {}", args.what, args.scale.name());
+    command.extend(args.only.iter().map(|cell| format!(" --only {cell}")));
+    command.extend(args.words.iter().map(|word| format!(" {word}")));
+    let request = Request {
+        driving: &args.driving,
+        usual_out: Path::new("reproduce").join(format!("{}-{}", study.name, args.scale.name())),
+        only: &args.only,
+        command,
+        lenient: true,
+    };
+    experiment::run(&study, &request)
+}
+
+fn unknown(name: &str) -> Failure {
+    let names = || BUILT_IN.iter().map(|(name, _)| *name).chain(["theorem"]);
+    let near = nearest(name, names()).map_or(String::new(), |n| format!("; did you mean {n}?"));
+    let all: Vec<&str> = names().collect();
+    let shown = tprop::vocab::printable(name);
+    Failure::input(format!("{shown}: neither an experiment ({}) nor a TOML file{near}", all.join(", ")))
 }
 
 fn show_theorem(args: &args::Reproduce) -> Outcome {
     let cells =
         [CellKind::Gru, CellKind::Lstm, CellKind::Elman(Activation::Tanh), CellKind::Elman(Activation::Sigmoid)];
     let results: Vec<(String, Theorem)> = cells.iter().map(|cell| (label(*cell), theorem(*cell, args.seed))).collect();
-    if args.json {
+    if args.driving.json {
         // The GRU's figures stand at the top, because it is the paper's cell.
         let gru = &results[0].1;
         let all: serde_json::Map<_, _> = results.iter().map(|(name, t)| (name.clone(), json!(t))).collect();

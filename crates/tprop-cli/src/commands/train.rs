@@ -1,35 +1,30 @@
-//! `train` and `resume`.
+//! `train`, and the loop that `resume` shares with it.
 
 use std::path::Path;
 use std::time::Instant;
 
 use tprop::comm::Comm;
+use tprop::corpus::synth::Memory;
 use tprop::corpus::{Corpus, Split};
 use tprop::kernel;
 use tprop::method::Advance;
 use tprop::model::Model;
-use tprop::record::{self, End, Event, Recorder, Resumed, Saved, Start};
+use tprop::record::{self, BestPossible, End, Event, Recorder, Start};
 use tprop::train::{Data, TrainError, Trainer};
 
-use super::prepare;
-use super::watch::Watcher;
+use super::resume::best_for;
+use super::watch::{Post, Watcher};
+use super::{prepare, sample};
 use crate::args::{self, Telling};
 use crate::cluster::{Cluster, Job};
 use crate::console::{self, duration, grouped, short};
+use crate::disk;
 use crate::failure::{Code, Failure, Outcome};
 use crate::progress::{Progress, ending};
-use crate::run::{Loaded, Run};
+use crate::run::sessions::{self, Session};
+use crate::run::{self, Loaded, Run};
 use crate::settings::{Settings, table};
-
-/// Settings that may change between a run and its continuation: they do not shape its numbers.
-const HARMLESS: [&str; 6] = [
-    "data.dir",
-    "train.threads",
-    "train.on_divergence",
-    "checkpoint.every_minutes",
-    "checkpoint.every_steps",
-    "checkpoint.keep",
-];
+use crate::signals::Signals;
 
 /// A diverged run goes back with a rate this many times smaller, at most so often.
 const ROLLBACK: f64 = 10.0;
@@ -54,7 +49,7 @@ pub fn train(args: &args::Train) -> Outcome {
     prepare::machine(cluster.threads(settings.threads()), settings.simd())?;
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    let need = prepare::memory(&settings, &model, corpus.train.len() + corpus.valid.len() + corpus.test.len());
+    let need = prepare::memory(&settings, &model, corpus.bytes());
     if !args.dry_run {
         prepare::check_memory(need)?;
     }
@@ -69,92 +64,65 @@ pub fn train(args: &args::Train) -> Outcome {
         return dry_run(&mut trainer, &settings, &summary, need, args.telling.json);
     }
     make_absolute(&mut settings);
+    let place = args.run.as_deref().unwrap_or(Path::new("runs"));
+    disk::check_room(place, trainer.snapshot_bytes(), settings.checkpointing().keep)?;
+    let signals = Signals::listen();
     let (run, _lock) = Run::create(args.run.as_deref(), &settings.short_name())?;
-    run.write("settings.toml", &settings.to_toml())?;
     run.write("tokenizer.json", &corpus.vocab.to_tokenizer_json())?;
     if !args.telling.quiet {
         console::note(format!("{summary}\nrun      {}", run.name()));
     }
     let record = run.path("record.jsonl");
     let recorder = Recorder::create(&record).map_err(|e| Failure::disk(&record, &e))?;
-    let first = start(&model, &corpus, trainer.updates_per_epoch(), comm.size());
-    let watcher = watcher(&run, recorder, &settings, &corpus, args.telling, trainer.updates_per_epoch());
+    let session = session(run::new_id());
+    sessions::append(&run.path("sessions.jsonl"), &session)?;
+    let updates = trainer.updates_per_epoch();
+    let mut watcher = Watcher::new(Post {
+        store: run.store().of_run(Some(session.run)),
+        run: &run,
+        recorder,
+        settings: &settings,
+        corpus: &corpus.fingerprint,
+        progress: progress(args.telling, &settings, updates),
+        json: args.telling.json,
+        signals,
+        step: 0,
+    });
     cluster.announce(&Job::new(&settings, &corpus, &run, true)?, &mut trainer, None)?;
-    go(trainer, watcher, &run, &corpus, args.telling, Some(first), &cluster)
+    watcher.tell(&Event::Start(start(&model, &corpus, updates, comm.size(), args.from.as_deref())))?;
+    go(trainer, watcher, &run, &corpus, args.telling, &cluster)
 }
 
-/// Goes on with a run from its newest usable checkpoint.
-pub fn resume(args: &args::Resume) -> Outcome {
-    let cluster = Cluster::join()?;
-    if cluster.serves() {
-        return cluster.serve(None);
+/// A session that begins now.
+pub fn session(run: String) -> Session {
+    Session {
+        time: run::now(),
+        run,
+        version: env!("CARGO_PKG_VERSION").into(),
+        process: std::process::id(),
+        threads: rayon::current_num_threads(),
+        simd: kernel::path().name().into(),
+        from: None,
+        step: 0,
+        changed: Default::default(),
     }
-    let run = Run::open(&args.run)?;
-    let _lock = run.lock()?;
-    let settings = run.settings()?;
-    let comm = cluster.in_shares(&settings)?;
-    prepare::machine(cluster.threads(args.threads.map(usize::from).or(settings.threads())), settings.simd())?;
-    let store = run.store();
-    store.sweep()?;
-    let (file, snapshot, bad) = store.newest()?;
-    for reason in bad {
-        console::note(format!("tprop: warning: {reason}; an older checkpoint is used instead"));
-    }
-    let changed = run.settings_of(&snapshot)?.map_or(Vec::new(), |old| settings.differences(&old));
-    let changed: Vec<_> = changed.into_iter().filter(|name| !HARMLESS.contains(name)).collect();
-    if !changed.is_empty() {
-        return Err(Failure::input(format!(
-            "{}: settings.toml has changed since the run began ({}); put it back, or train a new run with it",
-            run.name(),
-            changed.join(", ")
-        )));
-    }
-    let corpus = prepare::corpus(&settings, args.telling.quiet)?;
-    if snapshot.meta.get("corpus").is_some_and(|c| *c != corpus.fingerprint) {
-        let message = format!("{}: the corpus has changed since the run began; train a new run on it", corpus.name);
-        return Err(Failure::input(message));
-    }
-    let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
-    let best = store.read(tprop::checkpoint::BEST).ok();
-    trainer.restore(&snapshot, best.as_ref())?;
-    if trainer.finished() {
-        console::note(format!("{} has come to its end already; `tprop eval {0}` reads it", run.name()));
-        return Ok(());
-    }
-    let path = run.path("record.jsonl");
-    let len = snapshot.meta.get("record").and_then(|n| n.parse().ok()).unwrap_or(0);
-    let recorder = Recorder::resume(&path, len).map_err(|e| Failure::disk(&path, &e))?;
-    let mut watcher = watcher(&run, recorder, &settings, &corpus, args.telling, trainer.updates_per_epoch());
-    let step = trainer.step();
-    // The checkpoint's own line came after the record's length was noted in it.
-    let size = std::fs::metadata(store.dir().join(&file)).map_or(0, |m| m.len());
-    watcher.tell(&Event::Checkpoint(Saved { step, file: file.clone(), bytes: size }))?;
-    watcher.tell(&Event::Resume(Resumed { step, file: file.clone(), threads: rayon::current_num_threads() }))?;
-    watcher.progress().line(&format!("going on from update {} ({file})", grouped(step)));
-    cluster.announce(&Job::new(&settings, &corpus, &run, false)?, &mut trainer, Some((&snapshot, best.as_ref())))?;
-    go(trainer, watcher, &run, &corpus, args.telling, None, &cluster)
 }
 
-fn data(corpus: &Corpus) -> Data<'_> {
-    Data { train: &corpus.train, valid: &corpus.valid, test: &corpus.test }
-}
-
-fn watcher(
-    run: &Run,
-    recorder: Recorder,
-    settings: &Settings,
-    corpus: &Corpus,
-    telling: Telling,
-    updates: usize,
-) -> Watcher {
+/// What is shown of a run.
+pub fn progress(telling: Telling, settings: &Settings, updates: usize) -> Progress {
     // With events on standard output, a terminal needs no second telling.
     let quiet = telling.quiet || (telling.json && console::live());
-    let progress = Progress::new(quiet, settings.train().epochs, updates);
-    Watcher::new(run, recorder, settings, &corpus.fingerprint, progress, telling.json)
+    Progress::new(quiet, settings.train().epochs, updates)
 }
 
-fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, ranks: usize) -> Start {
+/// The splits of a corpus.
+pub fn data(corpus: &Corpus) -> Data<'_> {
+    Data::new(&corpus.train, &corpus.valid, &corpus.test)
+}
+
+fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, ranks: usize, from: Option<&Path>) -> Start {
+    let best = |split| Some(corpus.reference.as_ref()?.perplexity(corpus.tokens(split), Memory::All));
+    let best_possible = best(Split::Valid).zip(best(Split::Test));
     Start {
         format: record::FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -167,22 +135,20 @@ fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, ranks: u
         updates_per_epoch: updates_per_epoch as u64,
         vocab: corpus.vocab.len() as u64,
         corpus: corpus.fingerprint.clone(),
+        from: from.map(|dir| dir.to_string_lossy().into_owned()),
+        best_possible: best_possible.map(|(valid, test)| BestPossible { valid, test }),
     }
 }
 
 /// Trains, then says how it went.
-fn go(
+pub fn go(
     mut trainer: Trainer<'_, f32>,
     mut watcher: Watcher,
     run: &Run,
     corpus: &Corpus,
     telling: Telling,
-    start: Option<Start>,
     cluster: &Cluster,
 ) -> Outcome {
-    if let Some(start) = start {
-        watcher.tell(&Event::Start(start))?;
-    }
     let mut rollbacks = 0;
     let end = loop {
         let end = trainer.run(&mut cluster.watching(&mut watcher));
@@ -191,8 +157,8 @@ fn go(
             Err(error @ TrainError::Diverged { .. }) if watcher.rolls_back() && rollbacks < ROLLBACKS => {
                 rollbacks += 1;
                 watcher.progress().line(&format!("{error}; going back to the last checkpoint"));
-                let best = run.store().read(tprop::checkpoint::BEST).ok();
-                let snapshot = watcher.roll_back(ROLLBACK)?;
+                let mut snapshot = watcher.roll_back(ROLLBACK)?;
+                let best = best_for(&mut snapshot, &run.store(), false);
                 cluster.hand_out(Some((&snapshot, best.as_ref())));
                 trainer.restore(&snapshot, best.as_ref())?;
             }
@@ -205,6 +171,7 @@ fn go(
         let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());
         return Err(Failure::new(code, message));
     }
+    sample::write(run, corpus, trainer.model(), trainer.best_params());
     if !telling.quiet {
         console::note(ending(&end));
     }
@@ -214,7 +181,7 @@ fn go(
     if !telling.quiet {
         let name = run.name();
         console::note(format!(
-            "\nnext:\n  tprop generate {name} --tokens 60\n  tprop eval {name} --split test --by-position\n  tprop export {name} --out exported"
+            "\nnext:\n  tprop generate {name} --tokens 60\n  tprop eval {name} --split test --by-position\n  tprop export {name} --out exported\n  tprop report {name}"
         ));
     }
     Ok(())

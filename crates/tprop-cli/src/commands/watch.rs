@@ -1,25 +1,32 @@
 //! Looks on while a run trains: appends to the record, shows progress, keeps checkpoints, obeys signals.
 
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use tprop::checkpoint::{BEST, Snapshot, Store};
+use tprop::checkpoint::{Job, Newest, Saver, Snapshot, Store};
+use tprop::kernel;
 use tprop::record::{Event, RateChange, Recorder, Saved};
 use tprop::train::{Watch, Why, Wish};
 
 use crate::console;
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, Outcome};
 use crate::progress::Progress;
 use crate::run::Run;
 use crate::settings::{Checkpointing, Settings};
 use crate::signals::Signals;
+use crate::tensorboard::Board;
 
 /// Looks on while a run trains.
 #[derive(Debug)]
 pub struct Watcher {
+    run: Run,
     recorder: Recorder,
-    record: std::path::PathBuf,
+    record: PathBuf,
+    /// The same for TensorBoard.
+    board: Following,
     store: Store,
+    saver: Saver,
     plan: Checkpointing,
     /// Goes into every checkpoint, so that a resumed run can tell whether it is still the same one.
     settings: String,
@@ -28,12 +35,11 @@ pub struct Watcher {
     json: bool,
     signals: Signals,
     saved: Instant,
-    saved_step: u64,
-    /// Updates so far, as far as events tell.
+    /// Updates so far.
     step: u64,
+    /// The update whose checkpoint, due by the number of updates, has been told of.
+    told: u64,
     rolls_back: bool,
-    /// The rate after the last rollback; a second one from the same checkpoint must go lower still.
-    lower: Option<f64>,
     /// Why it wished to stop.
     pub stopped: Option<Code>,
 }
@@ -41,49 +47,89 @@ pub struct Watcher {
 /// Where a checkpoint keeps the rate: its bits, then its digits.
 const RATE: &str = "real.optim.rate";
 
-fn rate_of(snapshot: &Snapshot) -> f64 {
-    let bits = snapshot.meta.get(RATE).and_then(|text| text.split(' ').next()).unwrap_or_default();
-    u64::from_str_radix(bits, 16).map_or(0.0, f64::from_bits)
+/// The event file beside the record. It is made with the first numbers, when the run has certainly begun.
+#[derive(Debug)]
+enum Following {
+    NotYet,
+    With(Board),
+    /// It could not be written. A run is not worth losing for a file that can be made again, so that was only told.
+    No,
+}
+
+impl Following {
+    /// Follows an event that the record has already.
+    fn tell(&mut self, event: &Event, record: &Path) {
+        let done = match self {
+            Following::NotYet if matches!(event, Event::Step(_) | Event::Eval(_) | Event::End(_)) => {
+                Board::rebuild(record.parent().unwrap_or(Path::new("."))).map(|board| *self = Following::With(board))
+            }
+            Following::With(board) => board.tell(event),
+            Following::NotYet | Following::No => Ok(()),
+        };
+        if let Err(error) = done {
+            console::note(format!(
+                "tprop: warning: no event file for TensorBoard ({error}); record.jsonl has the same numbers"
+            ));
+            *self = Following::No;
+        }
+    }
 }
 
 type Told = Result<(), Box<dyn Error + Send + Sync>>;
 
+/// What a [`Watcher`] needs.
+#[derive(Debug)]
+pub struct Post<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// Its record, open.
+    pub recorder: Recorder,
+    /// Its checkpoints.
+    pub store: Store,
+    /// Its settings.
+    pub settings: &'a Settings,
+    /// Fingerprint of its corpus.
+    pub corpus: &'a str,
+    /// Shows how it goes.
+    pub progress: Progress,
+    /// Events also go to standard output.
+    pub json: bool,
+    /// Obeyed from now on.
+    pub signals: Signals,
+    /// Updates so far.
+    pub step: u64,
+}
+
 impl Watcher {
     /// For a run whose record is open.
-    pub fn new(
-        run: &Run,
-        recorder: Recorder,
-        settings: &Settings,
-        corpus: &str,
-        progress: Progress,
-        json: bool,
-    ) -> Self {
+    pub fn new(post: Post<'_>) -> Self {
+        let plan = post.settings.checkpointing();
         Self {
-            recorder,
-            record: run.path("record.jsonl"),
-            store: run.store(),
-            plan: settings.checkpointing(),
-            settings: settings.to_toml(),
-            corpus: corpus.to_owned(),
-            progress,
-            json,
-            signals: Signals::listen(),
+            board: Following::NotYet,
+            run: post.run.clone(),
+            recorder: post.recorder,
+            record: post.run.path("record.jsonl"),
+            saver: Saver::start(post.store.clone(), plan.keep),
+            store: post.store,
+            plan,
+            settings: post.settings.to_toml(),
+            corpus: post.corpus.to_owned(),
+            progress: post.progress,
+            json: post.json,
+            signals: post.signals,
             saved: Instant::now(),
-            saved_step: 0,
-            step: 0,
-            rolls_back: settings.rolls_back(),
-            lower: None,
+            step: post.step,
+            told: post.step,
+            rolls_back: post.settings.rolls_back(),
             stopped: None,
         }
     }
 
     /// Writes an event to the record and shows it.
-    pub fn tell(&mut self, event: &Event) -> Result<(), Failure> {
+    pub fn tell(&mut self, event: &Event) -> Outcome {
         self.recorder.append(event).map_err(|e| Failure::disk(&self.record, &e))?;
+        self.board.tell(event, &self.record);
         self.progress.show(event);
-        if let Event::Step(step) = event {
-            self.step = step.step;
-        }
         if self.json && self.stopped != Some(Code::Terminated) {
             let line = serde_json::to_string(event).expect("events are JSON");
             match console::line(line) {
@@ -100,18 +146,21 @@ impl Watcher {
         self.rolls_back
     }
 
-    /// The newest checkpoint with a rate `factor` times smaller; the record forgets what came after it.
-    pub fn roll_back(&mut self, factor: f64) -> Result<Snapshot, Failure> {
-        let (file, mut snapshot, _) = self.store.newest()?;
-        let number = |key: &str| snapshot.meta.get(key).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-        let (len, step) = (number("record"), number("count.train.step"));
-        let rate = self.lower.unwrap_or_else(|| rate_of(&snapshot)) / factor;
-        self.lower = Some(rate);
+    /// The newest checkpoint with a rate `factor` times smaller; the record forgets what came after it and says so. From now on
+    /// that is the newest checkpoint.
+    pub fn roll_back(&mut self, factor: f64) -> Outcome<Snapshot> {
+        self.saver.finish()?;
+        let Newest { mut snapshot, .. } = self.store.newest()?;
+        let step = snapshot.count("train.step").unwrap_or(0);
+        let rate = snapshot.real("optim.rate").unwrap_or(0.0) / factor;
         snapshot.meta.insert(RATE.into(), format!("{:016x} {rate}", rate.to_bits()));
+        let len = record_length(&snapshot);
         self.recorder = Recorder::resume(&self.record, len).map_err(|e| Failure::disk(&self.record, &e))?;
-        let bytes = std::fs::metadata(self.store.dir().join(&file)).map_or(0, |m| m.len());
-        self.tell(&Event::Checkpoint(Saved { step, file, bytes }))?;
+        self.board = Following::NotYet; // made anew from what is left of the record
+        (self.step, self.told) = (step, step);
         self.tell(&Event::Rate(RateChange { step, rate, reason: "diverged".into() }))?;
+        self.hand_over(snapshot.clone(), false)?;
+        self.saver.finish()?;
         Ok(snapshot)
     }
 
@@ -120,27 +169,60 @@ impl Watcher {
         &mut self.progress
     }
 
-    fn keep(&mut self, mut snapshot: Snapshot, why: Why) -> Result<(), Failure> {
-        self.recorder.sync().map_err(|e| Failure::disk(&self.record, &e))?;
-        snapshot.meta.insert("settings".into(), self.settings.clone());
-        snapshot.meta.insert("corpus".into(), self.corpus.clone());
-        snapshot.meta.insert("record".into(), self.recorder.len().to_string());
-        let step = snapshot.meta.get("count.train.step").and_then(|s| s.parse().ok()).unwrap_or(0);
-        let file = Store::name(step);
-        // The best first: a run that is killed in between comes back to this evaluation and writes the same again.
-        if why == (Why::Evaluated { best: true }) {
-            self.store.write(BEST, &snapshot)?;
-        }
-        let bytes = self.store.write(&file, &snapshot)?;
-        self.store.prune(self.plan.keep)?;
-        (self.saved, self.saved_step, self.step) = (Instant::now(), step, step);
-        self.tell(&Event::Checkpoint(Saved { step, file, bytes }))
+    /// A checkpoint is due after this update, by the settings.
+    fn due(&self) -> bool {
+        self.step > 0 && self.told != self.step && self.plan.every_steps.is_some_and(|n| self.step.is_multiple_of(n))
     }
+
+    fn keep(&mut self, snapshot: Snapshot, why: Why) -> Outcome {
+        let step = snapshot.count("train.step").unwrap_or(0);
+        self.step = step;
+        let due = self.due();
+        self.told = step;
+        // What a clock or a signal asked for leaves no line, and the end has its own.
+        if due || matches!(why, Why::First | Why::Evaluated { .. }) {
+            self.tell(&Event::Checkpoint(Saved { step, file: Store::name(step) }))?;
+        }
+        self.hand_over(snapshot, why == (Why::Evaluated { best: true }))?;
+        if why == Why::First {
+            self.saver.finish()?;
+            self.run.write("settings.toml", &self.settings)?;
+        }
+        if why == Why::End || self.stopped.is_some() {
+            self.saver.finish()?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, mut snapshot: Snapshot, best: bool) -> Outcome {
+        for (name, text) in [
+            ("settings", self.settings.clone()),
+            ("corpus", self.corpus.clone()),
+            ("simd", kernel::path().name().to_owned()),
+            ("record", self.recorder.len().to_string()),
+        ] {
+            snapshot.meta.insert(name.into(), text);
+        }
+        let first = self.recorder.handle().map_err(|e| Failure::disk(&self.record, &e))?;
+        self.saver.hand_over(Job { snapshot, best, first: Some(first) })?;
+        self.saved = Instant::now();
+        Ok(())
+    }
+}
+
+/// Bytes that the record had when a checkpoint was made.
+pub fn record_length(snapshot: &Snapshot) -> u64 {
+    snapshot.meta.get("record").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 impl Watch for Watcher {
     fn event(&mut self, event: &Event) -> Told {
         Ok(self.tell(event)?)
+    }
+
+    fn updated(&mut self, step: u64) -> Told {
+        self.step = step;
+        Ok(self.saver.check().map_err(Failure::from)?)
     }
 
     fn wish(&mut self) -> Wish {
@@ -149,8 +231,7 @@ impl Watch for Watcher {
             return Wish::Stop;
         }
         let late = self.plan.every_seconds.is_some_and(|s| self.saved.elapsed().as_secs_f64() >= s);
-        let far = self.plan.every_steps.is_some_and(|n| self.step >= self.saved_step + n);
-        if late || far { Wish::Save } else { Wish::Go }
+        if late || self.due() { Wish::Save } else { Wish::Go }
     }
 
     fn save(&mut self, snapshot: Snapshot, why: Why) -> Told {

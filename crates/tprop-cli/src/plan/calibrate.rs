@@ -74,7 +74,7 @@ pub fn calibrate(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens
 fn moment(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens: usize) -> Outcome<(f64, f64)> {
     let text = text(tokens.min(MOST), model.config().vocab);
     let comm = InShares::new(Solo, shares);
-    let data = Data { train: &text, valid: &[], test: &[] };
+    let data = Data::new(&text, &[], &[]);
     let mut trainer = Trainer::new(model, data, config.clone(), &comm)?;
     // The first update allocates and, in batch mode, looks for the states.
     next(&mut trainer)?;
@@ -124,7 +124,7 @@ pub fn measure(
     passes: usize,
 ) -> Outcome<Measured> {
     let text = text(tokens, model.config().vocab);
-    let data = Data { train: &text, valid: &[], test: &[] };
+    let data = Data::new(&text, &[], &[]);
     let counted = Counted::new(comm);
     let mut trainer = Trainer::new(model, data, config.clone(), &counted)?;
     let per_pass = trainer.updates_per_epoch();

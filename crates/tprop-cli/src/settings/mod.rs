@@ -14,7 +14,7 @@ pub mod typed;
 mod values;
 
 pub use convert::Checkpointing;
-pub use parse::nearest_name;
+pub use parse::{nearest, nearest_name};
 pub use show::{list, list_presets};
 pub use typed::{SettingError, Typed};
 
@@ -93,6 +93,11 @@ impl Settings {
     /// Names whose values differ between two settings.
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         TABLE.iter().map(|s| s.name).filter(|n| self.values.get(n) != other.values.get(n)).collect()
+    }
+
+    /// The value of a setting, as it is written.
+    pub fn text(&self, name: &str) -> String {
+        self.values.get(name).map_or(String::new(), ToString::to_string)
     }
 
     /// Changes one value behind the user's back; for paths that are made absolute.

@@ -103,6 +103,11 @@ pub fn nearest<'a>(typed: &str, words: impl Iterator<Item = &'a str>) -> Option<
     (near <= (word.len() / 2).max(1)).then_some(word)
 }
 
+/// The group of settings that a wrong name probably meant.
+pub fn nearest_group(typed: &str) -> Option<&'static str> {
+    nearest(typed, TABLE.iter().map(Setting::group))
+}
+
 /// The preset's name that a wrong one probably meant.
 pub fn nearest_preset(typed: &str) -> Option<&'static str> {
     nearest(typed, PRESETS.iter().map(|p| p.name))

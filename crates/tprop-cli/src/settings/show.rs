@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::Settings;
 use super::presets::PRESETS;
 use super::table::{Setting, TABLE};
 use super::values::Value;
+use super::{Settings, Sources, Typed};
 
 impl Settings {
     /// All settings as TOML: `--config` reads them back as the same settings.
@@ -24,6 +24,34 @@ impl Settings {
             let _ = writeln!(text, "{}", self.line(setting, &setting.name[group.len() + 1..]));
         }
         text
+    }
+
+    /// The fewest names and values that resolve to the same settings.
+    pub fn spelt(&self) -> Vec<(&'static str, String)> {
+        let all = TABLE.iter().filter_map(|s| Some((s.name, self.values.get(s.name)?.to_string())));
+        let resolves = |pairs: &[(&'static str, String)]| {
+            let arguments = pairs.iter().map(|(name, text)| Typed::spelt(name, text, text)).collect();
+            let found = Settings::resolve(&Sources { file: Vec::new(), arguments });
+            found.is_ok_and(|found| found.values == self.values)
+        };
+        let mut pairs: Vec<_> = all.collect();
+        let usual = Settings::resolve(&Sources::default()).map(|s| s.values);
+        // Those that differ from the defaults mostly do; where one default follows another, the rest is found one by one.
+        if let Ok(usual) = usual {
+            let differ = |name: &str| usual.get(name) != self.values.get(name);
+            let few: Vec<_> = pairs.iter().filter(|(name, _)| differ(name)).cloned().collect();
+            if resolves(&few) {
+                pairs = few;
+            }
+        }
+        for place in (0..pairs.len()).rev() {
+            let mut fewer = pairs.clone();
+            fewer.remove(place);
+            if resolves(&fewer) {
+                pairs = fewer;
+            }
+        }
+        pairs
     }
 
     fn line(&self, setting: &Setting, key: &str) -> String {

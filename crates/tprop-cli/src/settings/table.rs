@@ -156,7 +156,7 @@ pub static TABLE: &[Setting] = &[
     plain("btprop.ignore", "A token without weight in the loss; first: the one that the training text begins with",
         Form { grammar: "none|first|N", check: |s| form::ignore(s).map(drop) }, Is("none")),
     plain("btprop.init", "Where a window's states come from; N sweeps",
-        Form { grammar: "zero|parallel:N|stored:N|sequential", check: |s| form::init(s).map(drop) }, Is("sequential")),
+        Form { grammar: "zero|parallel:N|stored:N|sequential", check: |s| form::init(s).map(drop) }, Is("parallel:1")),
     plain("btprop.first", "Whether the first block's start may move",
         Choice(&["fixed", "free"]), Is("fixed")),
     plain("btprop.last", "What the last block of a window is tied to",

@@ -145,6 +145,8 @@ fn files_are_refused_with_line_and_column() {
         ("model.hidden = 1979-05-27", "not be a date"),
         ("optim.lr = nan", "above 0"),
         ("[a.b.c]\nd = 1", "there is no setting a.b.c.d"),
+        ("[modle]\n", "line 1, column 2: there is no group of settings modle; did you mean model?"),
+        ("[model.a]\n", "there is no group of settings model.a"),
     ] {
         let found = message(file(text));
         assert!(found.contains(expected), "{text}: {found}");

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use super::table;
+
 /// Something wrong with settings, in one sentence.
 #[derive(Debug, PartialEq)]
 pub struct SettingError {
@@ -102,23 +104,37 @@ impl Typed {
     }
 }
 
+/// Largest settings file, in bytes.
+const LARGEST: u64 = 256 << 10;
+
 /// Reads a settings file.
 ///
 /// # Errors
 /// If it cannot be read, is not TOML, or has a value that no setting can have.
 pub fn read_file(path: &Path) -> Result<Vec<Typed>, SettingError> {
+    read_text(&text_of(path)?, path)
+}
+
+/// The text of a settings file, not yet looked at.
+pub fn text_of(path: &Path) -> Result<String, SettingError> {
     let trouble = |what: String| SettingError::together(format!("{}: {what}", path.display()));
     let meta = std::fs::metadata(path).map_err(|e| trouble(format!("settings cannot be read ({e})")))?;
     if !meta.is_file() {
-        return Err(trouble("not an ordinary file; --config wants a TOML file".into()));
+        return Err(trouble("not an ordinary file; a TOML file is wanted".into()));
+    }
+    // Parsed settings take a hundred times the room of their text.
+    if meta.len() > LARGEST {
+        return Err(trouble(format!(
+            "{} bytes, but settings have a few thousand; is this the right file?",
+            meta.len()
+        )));
     }
     let bytes = std::fs::read(path).map_err(|e| trouble(format!("settings cannot be read ({e})")))?;
-    let text = String::from_utf8(bytes).map_err(|e| {
+    String::from_utf8(bytes).map_err(|e| {
         let valid = e.utf8_error().valid_up_to();
         let (line, column) = line_and_column(&String::from_utf8_lossy(&e.as_bytes()[..valid]), valid);
         SettingError::at(&Place::File { path: path.to_owned(), line, column }, "not UTF-8")
-    })?;
-    read_text(&text, path)
+    })
 }
 
 /// Reads the text of a settings file; `path` is for messages.
@@ -137,7 +153,8 @@ pub fn read_text(text: &str, path: &Path) -> Result<Vec<Typed>, SettingError> {
     Ok(typed.into_iter().map(|(_, t)| t).collect())
 }
 
-fn flatten(
+/// The values of a table and of those inside it, each with its dotted name and the place of its key.
+pub fn flatten(
     prefix: &str,
     table: &DeTable<'_>,
     place: &dyn Fn(usize) -> Place,
@@ -146,28 +163,33 @@ fn flatten(
     for (key, value) in table {
         let name = format!("{prefix}{}", key.get_ref());
         let at = key.span().start;
-        let (text, written) = match value.get_ref() {
-            DeValue::String(text) => (text.to_string(), Written::Quoted),
-            DeValue::Integer(n) => (integer_text(n.as_str(), n.radix()), Written::Number),
-            DeValue::Float(x) => (x.as_str().to_owned(), Written::Number),
-            DeValue::Boolean(x) => (x.to_string(), Written::Boolean),
-            DeValue::Table(inner) => {
-                flatten(&format!("{name}."), inner, place, typed)?;
-                continue;
+        if let DeValue::Table(inner) = value.get_ref() {
+            if inner.is_empty() && !table::TABLE.iter().any(|s| s.group() == name) {
+                let near = super::parse::nearest_group(&name).map_or(String::new(), |n| format!("; did you mean {n}?"));
+                let shown = tprop::vocab::printable(&name);
+                return Err(SettingError::at(&place(at), format!("there is no group of settings {shown}{near}")));
             }
-            DeValue::Array(_) => {
-                return Err(SettingError::at(
-                    &place(value.span().start),
-                    format!("{name}: must be one value, not a list"),
-                ));
-            }
-            DeValue::Datetime(_) => {
-                return Err(SettingError::at(&place(value.span().start), format!("{name}: must not be a date")));
-            }
-        };
+            flatten(&format!("{name}."), inner, place, typed)?;
+            continue;
+        }
+        let (text, written) = scalar(value.get_ref())
+            .map_err(|why| SettingError::at(&place(value.span().start), format!("{name}: must {why}")))?;
         typed.push((at, Typed { name, text, written, place: place(at) }));
     }
     Ok(())
+}
+
+/// The text of one value, or what it must be instead.
+pub fn scalar(value: &DeValue<'_>) -> Result<(String, Written), &'static str> {
+    match value {
+        DeValue::String(text) => Ok((text.to_string(), Written::Quoted)),
+        DeValue::Integer(n) => Ok((integer_text(n.as_str(), n.radix()), Written::Number)),
+        DeValue::Float(x) => Ok((x.as_str().to_owned(), Written::Number)),
+        DeValue::Boolean(x) => Ok((x.to_string(), Written::Boolean)),
+        DeValue::Array(_) => Err("be one value, not a list"),
+        DeValue::Table(_) => Err("be one value, not a table"),
+        DeValue::Datetime(_) => Err("not be a date"),
+    }
 }
 
 /// TOML also writes whole numbers in other bases; what is too large stays as it is and is refused by the setting's range.
@@ -179,7 +201,7 @@ fn integer_text(digits: &str, radix: u32) -> String {
 }
 
 /// Line and column, from 1, of a byte of a text; columns count characters.
-fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;

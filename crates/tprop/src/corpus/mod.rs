@@ -15,7 +15,6 @@ mod find;
 mod inspect;
 mod read;
 pub mod synth;
-mod words;
 
 pub use crate::vocab::Level;
 pub use error::CorpusError;
@@ -23,6 +22,7 @@ pub use find::{DATASETS, Dataset, places};
 pub use inspect::{Inspection, inspect};
 pub use synth::SynthConfig;
 
+use crate::tokens::{Text, Tokens};
 use crate::vocab::{Cutting, EOS, UNK, Vocab, hex};
 use find::Found;
 use read::Pieces;
@@ -122,11 +122,11 @@ pub struct Corpus {
     /// Words and tokens.
     pub vocab: Vocab,
     /// Tokens of the training split.
-    pub train: Vec<u32>,
+    pub train: Tokens,
     /// Tokens of the validation split.
-    pub valid: Vec<u32>,
+    pub valid: Tokens,
     /// Tokens of the test split.
-    pub test: Vec<u32>,
+    pub test: Tokens,
     /// The name or path that was asked for; `built-in` for the built-in language.
     pub name: String,
     /// How the splits were made.
@@ -141,12 +141,17 @@ pub struct Corpus {
 
 impl Corpus {
     /// The tokens of a split.
-    pub fn tokens(&self, split: Split) -> &[u32] {
+    pub fn tokens(&self, split: Split) -> &Tokens {
         match split {
             Split::Train => &self.train,
             Split::Valid => &self.valid,
             Split::Test => &self.test,
         }
+    }
+
+    /// Bytes that the tokens of all splits take.
+    pub fn bytes(&self) -> usize {
+        Split::ALL.iter().map(|&split| self.tokens(split).bytes()).sum()
     }
 
     /// The exact best perplexities on a split of the built-in language, computed when asked for (a few hundredths of a
@@ -155,8 +160,8 @@ impl Corpus {
         self.reference.as_ref().map(|reference| reference.perplexities(self.tokens(split)))
     }
 
-    fn new(vocab: Vocab, [train, valid, test]: [Vec<u32>; 3], name: String, division: Division) -> Self {
-        let count = |tokens: &[u32]| tokens.iter().filter(|&&token| Some(token) == vocab.unk()).count();
+    fn new(vocab: Vocab, [train, valid, test]: [Tokens; 3], name: String, division: Division) -> Self {
+        let count = |tokens: &Tokens| tokens.iter().filter(|&token| Some(token) == vocab.unk()).count();
         let unknown = [count(&train), count(&valid), count(&test)];
         let fingerprint = fingerprint(&vocab, [&train, &valid, &test]);
         Self { vocab, train, valid, test, name, division, unknown, reference: None, fingerprint }
@@ -190,13 +195,19 @@ pub struct Perplexities {
 
 impl Reference {
     /// Best possible perplexity of `text` for a memory.
-    pub fn perplexity(&self, text: &[u32], memory: Memory) -> f64 {
+    pub fn perplexity<'a>(&self, text: impl Into<Text<'a>>, memory: Memory) -> f64 {
+        let text: Vec<u32> = text.into().iter().collect();
+        self.of(&text, memory)
+    }
+
+    fn of(&self, text: &[u32], memory: Memory) -> f64 {
         (self.language.nats(text, memory) / text.len().saturating_sub(1).max(1) as f64).exp()
     }
 
     /// Best possible perplexities of `text` for all memories.
-    pub fn perplexities(&self, text: &[u32]) -> Perplexities {
-        let of = |memory| self.perplexity(text, memory);
+    pub fn perplexities<'a>(&self, text: impl Into<Text<'a>>) -> Perplexities {
+        let text: Vec<u32> = text.into().iter().collect();
+        let of = |memory| self.of(&text, memory);
         Perplexities {
             best: of(Memory::All),
             forget_20: of(Memory::Last(20)),
@@ -219,7 +230,7 @@ const ENOUGH_LINES: usize = 100;
 /// use tprop::corpus::{CorpusConfig, SynthConfig, load};
 /// let synth = SynthConfig { tokens: 2_000, ..SynthConfig::default() };
 /// let corpus = load(&CorpusConfig::default(), &synth)?;
-/// println!("{}", corpus.vocab.decode(&corpus.valid[..40]));
+/// println!("{}", corpus.vocab.decode(corpus.valid.text().part(0..40)));
 /// # Ok::<(), tprop::corpus::CorpusError>(())
 /// ```
 ///
@@ -250,7 +261,7 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
     let mut pieces = Pieces::new(cutting);
     let (mut splits, division) = match &found {
         Found::Files { files, .. } => {
-            let mut splits = [Vec::new(), Vec::new(), Vec::new()];
+            let mut splits = [Tokens::new(), Tokens::new(), Tokens::new()];
             for ((tokens, path), split) in splits.iter_mut().zip(files).zip(Split::ALL) {
                 pieces.read(path, tokens)?;
                 long_enough(tokens, path, split)?;
@@ -264,7 +275,7 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
                 (false, _) => None,
             };
             let (division, cuts) = rule.unzip();
-            let mut tokens = Vec::new();
+            let mut tokens = Tokens::new();
             let cuts = pieces.read_with_cuts(path, &mut tokens, &cuts.unwrap_or_default())?;
             match division {
                 Some(division) => {
@@ -285,7 +296,6 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
     let min_count = config.min_count.unwrap_or(if text8 && level == Level::Word { 11 } else { 1 });
     let vocab = number(pieces, &mut splits, config, min_count)?;
     splits[0].truncate(config.max_tokens.unwrap_or(usize::MAX));
-    splits[0].shrink_to_fit();
     Ok(Corpus::new(vocab, splits, source.clone(), division))
 }
 
@@ -305,7 +315,7 @@ fn check(config: &CorpusConfig) -> Result<(), CorpusError> {
     }
 }
 
-fn long_enough(tokens: &[u32], path: &std::path::Path, split: Split) -> Result<(), CorpusError> {
+fn long_enough(tokens: &Tokens, path: &std::path::Path, split: Split) -> Result<(), CorpusError> {
     if tokens.len() < NEEDED {
         return Err(CorpusError::Short { path: path.to_owned(), split, tokens: tokens.len(), needed: NEEDED });
     }
@@ -324,7 +334,8 @@ fn built_in(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
     within("synth.tokens", synth.tokens, SynthConfig::TOKENS)?;
     let language = Language::new(synth.vocab);
     let lengths = [synth.tokens, synth.held_out(), synth.held_out()];
-    let mut splits = [0, 1, 2].map(|i| language.text(synth.seed, Split::ALL[i].name(), lengths[i]));
+    let text = |i: usize| language.text(synth.seed, Split::ALL[i].name(), lengths[i]).into_iter().collect();
+    let mut splits: [Tokens; 3] = [0, 1, 2].map(text);
     let cutting = Cutting { level: Level::Word, eos: true, underscores: false };
     let words = Vocab::new(language.words().to_vec(), cutting).expect("the words of the language differ");
     let as_is = config.level == Level::Word
@@ -339,8 +350,8 @@ fn built_in(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
         let mut pieces = Pieces::new(cutting);
         let name = PathBuf::from("built-in");
         for tokens in &mut splits {
-            let text = words.decode(tokens);
-            tokens.clear();
+            let text = words.decode(&*tokens);
+            *tokens = Tokens::new();
             pieces.read_from(text.as_bytes(), &name, tokens, &[])?;
         }
         (number(pieces, &mut splits, config, config.min_count.unwrap_or(1))?, None)
@@ -352,22 +363,23 @@ fn built_in(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
 }
 
 /// Cuts before the given tokens; a third part that was not asked for repeats the second.
-fn at_cuts(mut tokens: Vec<u32>, cuts: &[usize]) -> [Vec<u32>; 3] {
-    let last = if cuts.len() > 1 { tokens.split_off(cuts[1]) } else { Vec::new() };
+fn at_cuts(mut tokens: Tokens, cuts: &[usize]) -> [Tokens; 3] {
+    let last = if cuts.len() > 1 { tokens.split_off(cuts[1]) } else { Tokens::new() };
     let middle = tokens.split_off(cuts[0]);
     let last = if cuts.len() > 1 { last } else { middle.clone() };
     [tokens, middle, last]
 }
 
 /// 90/5/5, at line ends if there are enough of them.
-fn ninety(mut tokens: Vec<u32>, line_end: Option<u32>) -> ([Vec<u32>; 3], Division) {
+fn ninety(mut tokens: Tokens, line_end: Option<u32>) -> ([Tokens; 3], Division) {
     let n = tokens.len();
     let mut cuts = [n - n / 20 * 2, n - n / 20];
     let mut division = Division::Tokens;
     if let Some(line_end) = line_end
-        && tokens.iter().filter(|&&token| token == line_end).take(ENOUGH_LINES).count() == ENOUGH_LINES
+        && tokens.iter().filter(|&token| token == line_end).take(ENOUGH_LINES).count() == ENOUGH_LINES
     {
-        let behind = |cut: usize| tokens[..cut].iter().rposition(|&token| token == line_end).map_or(0, |at| at + 1);
+        let line_ends = |cut: usize| (0..cut).rev().find(|&at| tokens.text().get(at) == line_end);
+        let behind = |cut: usize| line_ends(cut).map_or(0, |at| at + 1);
         let lines = cuts.map(behind);
         // Lines of very uneven length could leave a split empty.
         if lines[0] >= NEEDED && lines[1] >= lines[0] + NEEDED && n >= lines[1] + NEEDED {
@@ -382,7 +394,7 @@ fn ninety(mut tokens: Vec<u32>, line_end: Option<u32>) -> ([Vec<u32>; 3], Divisi
 /// Makes the vocabulary of the counts and renumbers the tokens, which so far are numbered by first occurrence.
 fn number(
     pieces: Pieces,
-    splits: &mut [Vec<u32>; 3],
+    splits: &mut [Tokens; 3],
     config: &CorpusConfig,
     min_count: usize,
 ) -> Result<Vocab, CorpusError> {
@@ -392,7 +404,7 @@ fn number(
     };
     let mut counts = vec![0u64; words.len()];
     let counted = if config.vocab_from == VocabFrom::Train { 1 } else { 3 };
-    for &token in splits[..counted].iter().flatten() {
+    for token in splits[..counted].iter().flat_map(Tokens::iter) {
         counts[token as usize] += 1;
     }
     let line_end = if cutting.level == Level::Word { EOS } else { "\n" };
@@ -437,23 +449,25 @@ fn number(
             None => listed.push(UNK.to_owned()),
         }
     }
-    for token in splits.iter_mut().flatten() {
-        *token = renumber[*token as usize];
-    }
+    splits.iter_mut().for_each(|tokens| tokens.renumber(&renumber));
     Ok(Vocab::new(listed, cutting).expect("the words differ"))
 }
 
-fn fingerprint(vocab: &Vocab, splits: [&[u32]; 3]) -> String {
+fn fingerprint(vocab: &Vocab, splits: [&Tokens; 3]) -> String {
     let mut hasher = Sha256::new();
     vocab.hash_into(&mut hasher);
     let mut bytes = Vec::with_capacity(4 * 4096);
     for tokens in splits {
         hasher.update((tokens.len() as u64).to_le_bytes());
-        for chunk in tokens.chunks(4096) {
-            bytes.clear();
-            bytes.extend(chunk.iter().flat_map(|token| token.to_le_bytes()));
-            hasher.update(&bytes);
+        for token in tokens.iter() {
+            bytes.extend(token.to_le_bytes());
+            if bytes.len() == bytes.capacity() {
+                hasher.update(&bytes);
+                bytes.clear();
+            }
         }
+        hasher.update(&bytes);
+        bytes.clear();
     }
     hex(&hasher.finalize())
 }

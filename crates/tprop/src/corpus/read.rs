@@ -1,6 +1,7 @@
 //! Reads text in chunks and gives each different piece a number, in the order of first occurrence.
 
 use super::CorpusError;
+use crate::tokens::Tokens;
 use crate::vocab::{Cutter, Cutting, EOS, Level, Piece};
 use std::collections::HashMap;
 use std::fs::File;
@@ -59,7 +60,7 @@ impl Pieces {
     }
 
     /// Appends the numbers of a file's pieces to `tokens`.
-    pub fn read(&mut self, path: &Path, tokens: &mut Vec<u32>) -> Result<(), CorpusError> {
+    pub fn read(&mut self, path: &Path, tokens: &mut Tokens) -> Result<(), CorpusError> {
         self.read_with_cuts(path, tokens, &[]).map(|_| ())
     }
 
@@ -67,7 +68,7 @@ impl Pieces {
     pub fn read_with_cuts(
         &mut self,
         path: &Path,
-        tokens: &mut Vec<u32>,
+        tokens: &mut Tokens,
         cuts: &[u64],
     ) -> Result<Vec<usize>, CorpusError> {
         let file = open(path)?;
@@ -79,7 +80,7 @@ impl Pieces {
         &mut self,
         reader: impl Read,
         path: &Path,
-        tokens: &mut Vec<u32>,
+        tokens: &mut Tokens,
         cuts: &[u64],
     ) -> Result<Vec<usize>, CorpusError> {
         let mut places = Vec::new();

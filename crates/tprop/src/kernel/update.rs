@@ -201,7 +201,7 @@ mod tests {
         fast32: impl Fn(&mut [f32], &mut [f32], &mut [f32], &[f32], u64) + Sync,
         twin: impl Fn(&mut f64, &mut f64, &mut f64, f64, u64),
     ) {
-        let n = 1003;
+        let n = if cfg!(miri) { 67 } else { 1003 };
         let (mut p, mut s, mut d) = (noise(n, "p"), vec![0.0; n], vec![0.0; n]);
         let (mut p1, mut s1, mut d1) = (p.clone(), s.clone(), d.clone());
         for step in 1..=3 {
@@ -213,7 +213,7 @@ mod tests {
             }
         }
         let narrow = |x: Vec<f64>| -> Vec<f32> { x.into_iter().map(|x| x as f32).collect() };
-        let n = 3 * CHUNK + 7;
+        let n = if cfg!(miri) { 35 } else { 3 * CHUNK + 7 };
         let (p0, g) = (narrow(noise(n, "p")), narrow(noise(n, "g")));
         let work = || {
             let (mut p, mut s, mut d) = (p0.clone(), vec![0.0; n], vec![0.0; n]);

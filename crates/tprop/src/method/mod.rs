@@ -19,6 +19,7 @@ use crate::objective::{Constraint, Penalty};
 use crate::optim::Optimiser;
 use crate::params::{Params, Walk};
 use crate::real::Real;
+use crate::tokens::Text;
 use crate::window::Streams;
 
 /// Which method, with its own settings.
@@ -310,7 +311,7 @@ pub struct Learner<'a, T> {
     /// Other ranks.
     pub comm: &'a dyn Comm,
     /// The training split.
-    pub tokens: &'a [u32],
+    pub tokens: Text<'a>,
 }
 
 impl<'a, T: Real> Learner<'a, T> {

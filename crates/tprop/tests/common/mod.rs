@@ -94,7 +94,7 @@ pub fn learner<'a>(
     comm: &'a dyn Comm,
 ) -> Learner<'a, f64> {
     let config = OptimConfig { rule: Rule::Sgd, rate: 1.0, clip: 0.0 };
-    Learner { model, params, optimiser: Optimiser::new(config, model.plan()), comm, tokens }
+    Learner { model, params, optimiser: Optimiser::new(config, model.plan()), comm, tokens: tokens.into() }
 }
 
 pub fn update(method: &mut dyn Method<f64>, learner: &mut Learner<f64>) -> Update {

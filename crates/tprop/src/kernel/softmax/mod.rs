@@ -25,8 +25,9 @@ mod tile;
 use crate::kernel::{self, Path, path};
 use crate::mat::{Buffer, Mat, MatMut, Packed, Shared, turn};
 use crate::real::Real;
-use pass::{Keep, Lanes, Weights};
+use pass::{Keep, Lanes, Meter, Weights};
 use rayon::prelude::*;
+use std::time::Instant;
 use tile::ROWS;
 
 /// Work space of the output layer.
@@ -35,6 +36,8 @@ pub struct Softmax<T> {
     megabytes: usize,
     /// Floating-point operations spent in products so far.
     pub flops: u64,
+    /// Seconds of [`Softmax::slopes`] that went into nats, so far: the rest went into slopes.
+    pub forward_seconds: f64,
     /// Hᵀ: tokens in the vector lanes.
     tokens: Packed<T>,
     /// [H | 1]: hidden units in the vector lanes.
@@ -114,6 +117,7 @@ impl<T: Real> Softmax<T> {
         Self {
             megabytes,
             flops: 0,
+            forward_seconds: 0.0,
             tokens: Packed::default(),
             units: Packed::default(),
             tiles: Buffer::default(),
@@ -170,8 +174,13 @@ impl<T: Real> Softmax<T> {
             let to = n.min(from + piece);
             let (h, targets) = (h.rows_range(from, to), &targets[from..to]);
             let cut = Cut::new::<T>(path(), to - from, v, h.cols());
-            self.forward(&cut, h, layer, targets, Keep { slopes: true, tiles: theta.is_some(), logits: None });
+            let since = Instant::now();
+            let share =
+                self.forward(&cut, h, layer, targets, Keep { slopes: true, tiles: theta.is_some(), logits: None });
+            self.forward_seconds += share * since.elapsed().as_secs_f64();
+            let since = Instant::now();
             self.finish(&cut, &mut nats[from..to], targets, scale, ignore);
+            self.forward_seconds += since.elapsed().as_secs_f64();
             self.slopes_in_h(&cut, dh.rows_range_mut(from, to), layer, targets, scale, ignore);
             if let Some(s) = &mut theta {
                 self.slopes_in_weights(&cut, s, h, targets, scale, ignore);
@@ -204,8 +213,9 @@ impl<T: Real> Softmax<T> {
         (fit / 32 * 32).clamp(32, PIECE)
     }
 
-    /// Logits, exponentials, maxima, sums, and what `keep` asks for; all lanes.
-    fn forward(&mut self, cut: &Cut, h: Mat<T>, layer: Layer<T>, targets: &[u32], keep: Keep<T>) {
+    /// Logits, exponentials, maxima, sums, and what `keep` asks for; all lanes. Returns the part of the time that did not go
+    /// into slopes.
+    fn forward(&mut self, cut: &Cut, h: Mat<T>, layer: Layer<T>, targets: &[u32], keep: Keep<T>) -> f64 {
         self.tokens.pack_for(cut.path, h.t());
         // Enough tasks for all threads, and few enough panels in each for their hidden states and slopes to stay in cache.
         let tasks = (4 * rayon::current_num_threads()).div_ceil(cut.lanes);
@@ -219,6 +229,7 @@ impl<T: Real> Softmax<T> {
         self.sums.set_len(cut.lanes * padded);
         self.hits.set_len(padded);
         self.parts.set_len(if keep.slopes { cut.lanes * padded * cut.h } else { 0 });
+        let meter = Meter::default();
         let lanes = Lanes {
             cut: *cut,
             layer,
@@ -231,6 +242,7 @@ impl<T: Real> Softmax<T> {
             sums: Shared(self.sums.as_mut_slice().as_mut_ptr()),
             hits: Shared(self.hits.as_mut_slice().as_mut_ptr()),
             parts: Shared(self.parts.as_mut_slice().as_mut_ptr()),
+            meter: &meter,
         };
         (0..cut.lanes * groups).into_par_iter().for_each(|task| {
             let from = task % groups * group;
@@ -238,6 +250,7 @@ impl<T: Real> Softmax<T> {
             unsafe { lanes.run(task, task / groups, from..cut.panels.min(from + group)) };
         });
         self.flops += (if keep.slopes { 4 } else { 2 }) * (cut.n * cut.v * cut.h) as u64;
+        meter.forward_share()
     }
 
     /// Maximum over all words and Σ exp(logit − maximum) of a token, lanes added in order.
@@ -287,9 +300,12 @@ impl<T: Real> Softmax<T> {
                 let factors = &mut factors[..w];
                 factors.copy_from_slice(&tops[lane * padded + p * w..][..w]);
                 tile::factors(factors, &peaks[p * w..][..w], &shares[p * w..][..w]);
-                tile::scale(cut.path, part(lane), factors);
-                if lane > 0 {
-                    kernel::add(sum, part(lane));
+                if lane == 0 {
+                    tile::scale(cut.path, sum, factors);
+                } else {
+                    let part = part(lane);
+                    tile::scale(cut.path, part, factors);
+                    kernel::add(sum, part);
                 }
             }
             let used = cut.used(p);

@@ -126,7 +126,7 @@ impl<T: Real> Btprop<T> {
         Ok(Self {
             ignore: match config.ignore {
                 Ignore::None => None,
-                Ignore::First => learner.tokens.first().copied(),
+                Ignore::First => learner.tokens.iter().next(),
                 Ignore::Token(token) => Some(token),
             },
             lane: (config.init == Init::Sequential).then(|| model.tape(Layout::new(s, b))),

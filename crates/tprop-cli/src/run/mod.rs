@@ -1,21 +1,31 @@
 //! A run's directory: made once, owned by one process, read by many.
 //!
 //! ```text
-//! settings.toml   record.jsonl   tokenizer.json   checkpoints/   lock
+//! settings.toml   record.jsonl   sessions.jsonl   tokenizer.json   checkpoints/   lock
 //! ```
+//!
+//! `settings.toml` is written last, behind the checkpoint of update 0: what has it can be resumed; what does not was never
+//! begun, and a new run may take its place.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+mod lock;
+pub mod sessions;
+
+pub use lock::Lock;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tprop::checkpoint::store::sync_dir;
 use tprop::checkpoint::{BEST, Snapshot, Store};
 use tprop::model::Model;
 use tprop::params::Params;
 use tprop::vocab::Vocab;
 
+use crate::disk;
 use crate::failure::{Code, Failure, Outcome};
-use crate::settings::{Settings, Sources, typed};
+use crate::settings::{Settings, Sources, Typed, typed};
 
 /// A run's directory.
 #[derive(Clone, Debug)]
@@ -23,32 +33,49 @@ pub struct Run {
     dir: PathBuf,
 }
 
-/// Held while a process writes to a run; the system takes it back when the process ends, however it ends.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
-}
+/// The files of a run that was never begun.
+const BEGINNING: [&str; 7] = [
+    "lock",
+    "checkpoints",
+    "tokenizer.json",
+    "tokenizer.json.tmp",
+    "record.jsonl",
+    "sessions.jsonl",
+    "settings.toml.tmp",
+];
 
 impl Run {
     /// Refuses a place where no new run can be made, before any work is done.
     pub fn check_free(dir: &Path) -> Outcome {
         let run = Self { dir: dir.to_owned() };
         match fs::read_dir(dir) {
-            Ok(mut entries) => match entries.find(|e| e.as_ref().is_ok_and(|e| e.file_name() != "lock")) {
-                _ if run.owner().is_some() => Err(run.in_use()),
-                None => Ok(()),
-                Some(_) if run.path("settings.toml").is_file() => Err(Failure::input(format!(
-                    "{0}: there is a run already; choose another --run, or go on with `tprop resume {0}`",
-                    dir.display()
-                ))),
-                Some(_) => Err(run.not_empty()),
-            },
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(_) if Lock::is_taken(&run.path("lock")) => Err(run.in_use()),
+            Ok(_) if run.path("settings.toml").is_file() => Err(Failure::input(format!(
+                "{0}: there is a run already; choose another --run, or go on with `tprop resume {0}`",
+                dir.display()
+            ))),
+            Ok(_) if !run.never_begun() => Err(run.not_empty()),
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
                 Err(Failure::input(format!("{}: not a directory; choose another --run", dir.display())))
             }
-            Err(e) => Err(Failure::disk(dir, &e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Failure::disk(dir, &e)),
+            _ => disk::check_writable(dir),
         }
+    }
+
+    /// Whether all that is here was left by a program of ours that ended before its run began.
+    fn never_begun(&self) -> bool {
+        let names = |dir: &Path| -> Option<Vec<String>> {
+            let entries: Result<Vec<_>, _> = fs::read_dir(dir).ok()?.collect();
+            Some(entries.ok()?.iter().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
+        };
+        let Some(here) = names(&self.dir) else { return false };
+        let checkpoints = self.path("checkpoints");
+        let inside = if checkpoints.exists() { names(&checkpoints) } else { Some(Vec::new()) };
+        let first = Store::name(0);
+        here.iter().all(|name| BEGINNING.contains(&name.as_str()))
+            && (here.iter().all(|name| name == "lock") || Lock::was_taken(&self.path("lock")))
+            && inside.is_some_and(|names| names.iter().all(|name| name.starts_with(&first)))
     }
 
     /// Makes the directory `dir`, or a new one under `runs/`, and takes it.
@@ -61,14 +88,24 @@ impl Run {
             None => new_under(Path::new("runs"), short_name)?,
         };
         let run = Self { dir };
-        let lock = run.lock()?;
-        // Looked at again behind the lock: someone else may have been here in between.
-        let others = fs::read_dir(&run.dir).map_err(|e| Failure::disk(&run.dir, &e))?;
-        if others.flatten().any(|e| e.file_name() != "lock") {
+        // Where nothing of ours is, not even a lock may be left.
+        if !run.path("lock").exists() && !run.never_begun() {
             return Err(run.not_empty());
         }
+        let lock = run.lock()?;
+        // Looked at again behind the lock: someone else may have been here in between.
+        if !run.never_begun() {
+            return Err(run.not_empty());
+        }
+        for name in BEGINNING.iter().filter(|name| **name != "lock" && **name != "checkpoints") {
+            match fs::remove_file(run.path(name)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Failure::disk(&run.path(name), &e)),
+                _ => {}
+            }
+        }
         let checkpoints = run.path("checkpoints");
-        fs::create_dir(&checkpoints).map_err(|e| Failure::disk(&checkpoints, &e))?;
+        fs::create_dir_all(&checkpoints).map_err(|e| Failure::disk(&checkpoints, &e))?;
+        run.store().sweep(&[""])?;
         Ok((run, lock))
     }
 
@@ -79,6 +116,16 @@ impl Run {
             return Err(Failure::input(format!("{}: there is no such run", dir.display())));
         }
         if !run.path("settings.toml").is_file() {
+            if Lock::is_taken(&run.path("lock")) {
+                return Err(run.in_use());
+            }
+            if run.path("lock").is_file() && run.never_begun() {
+                return Err(Failure::input(format!(
+                    "{0}: this run was never begun (its program ended before the first checkpoint was whole); \
+                     train it again with --run {0}",
+                    dir.display()
+                )));
+            }
             let message = format!("{}: not a run of this program (no settings.toml in it)", dir.display());
             return Err(Failure::input(message));
         }
@@ -87,40 +134,11 @@ impl Run {
 
     /// Takes the directory for writing.
     pub fn lock(&self) -> Outcome<Lock> {
-        let path = self.path("lock");
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|e| Failure::disk(&path, &e))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Err(self.in_use()),
-            Err(fs::TryLockError::Error(e)) => return Err(Failure::disk(&path, &e)),
-        }
-        let told = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        told.map_err(|e| Failure::disk(&path, &e))?;
-        Ok(Lock { _file: file })
-    }
-
-    /// The process that has taken the directory, if it still lives; leaves no trace.
-    fn owner(&self) -> Option<String> {
-        let mut file = File::open(self.path("lock")).ok()?;
-        match file.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => {
-                let mut owner = String::new();
-                let _ = file.read_to_string(&mut owner);
-                Some(tprop::vocab::printable(owner.trim()))
-            }
-            _ => None,
-        }
+        Lock::take(&self.path("lock"), &self.dir)
     }
 
     fn in_use(&self) -> Failure {
-        let owner = self.owner().map_or("another process".to_owned(), |id| format!("process {id}"));
-        Failure::new(Code::InUse, format!("{}: in use by {owner}; wait for it, or stop it", self.dir.display()))
+        lock::in_use(&self.path("lock"), &self.dir)
     }
 
     fn not_empty(&self) -> Failure {
@@ -142,10 +160,20 @@ impl Run {
         Store::open(self.path("checkpoints"))
     }
 
-    /// Writes one of its files.
+    /// Writes one of its files; what stood there is replaced only by the whole new one.
     pub fn write(&self, name: &str, text: &str) -> Outcome {
-        let path = self.path(name);
-        fs::write(&path, text).map_err(|e| Failure::disk(&path, &e))
+        let (path, aside) = (self.path(name), self.path(&format!("{name}.tmp")));
+        let whole = || -> io::Result<()> {
+            let mut file = File::create(&aside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)?;
+            sync_dir(&self.dir)
+        };
+        whole().map_err(|e| {
+            let _ = fs::remove_file(&aside);
+            Failure::disk(&path, &e)
+        })
     }
 
     /// The settings that a checkpoint was made with, where it says.
@@ -157,8 +185,13 @@ impl Run {
 
     /// Its settings.
     pub fn settings(&self) -> Outcome<Settings> {
+        self.settings_with(Vec::new())
+    }
+
+    /// Its settings, some of them changed.
+    pub fn settings_with(&self, arguments: Vec<Typed>) -> Outcome<Settings> {
         let file = typed::read_file(&self.path("settings.toml"))?;
-        Ok(Settings::resolve(&Sources { file, arguments: Vec::new() })?)
+        Ok(Settings::resolve(&Sources { file, arguments })?)
     }
 
     /// Its vocabulary.
@@ -191,8 +224,8 @@ impl Run {
         if store.dir().join(BEST).is_file() {
             return Ok((BEST.to_owned(), store.read(BEST)?));
         }
-        let (name, snapshot, _) = store.newest()?;
-        Ok((name, snapshot))
+        let newest = store.newest()?;
+        Ok((newest.name, newest.snapshot))
     }
 }
 
@@ -229,9 +262,8 @@ impl Loaded {
 
 /// Reads a `tokenizer.json`.
 pub fn read_vocab(path: &Path) -> Outcome<Vocab> {
-    let text =
-        fs::read_to_string(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
-    Vocab::from_tokenizer_json(&text).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
+    let file = File::open(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
+    Vocab::read_tokenizer_json(file).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
 }
 
 /// The first free `parent/DATE-NAME-N`.
@@ -249,10 +281,25 @@ fn new_under(parent: &Path, name: &str) -> Outcome<PathBuf> {
     Err(Failure::input(format!("{}: too many runs of today; name one with --run", parent.display())))
 }
 
+fn seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
 fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (year, month, day) = civil(seconds / 86_400);
+    let (year, month, day) = civil(seconds() / 86_400);
     format!("{year}-{month:02}-{day:02}")
+}
+
+/// Now, in UTC.
+pub fn now() -> String {
+    let s = seconds() % 86_400;
+    format!("{}T{:02}:{:02}:{:02}Z", today(), s / 3600, s / 60 % 60, s % 60)
+}
+
+/// A name that no other run has: the moment and the process that made it.
+pub fn new_id() -> String {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    format!("{nanos:x}-{:x}", std::process::id())
 }
 
 /// Year, month and day (UTC) of a number of days since 1970-01-01; years begin in March, so that leap days come last.

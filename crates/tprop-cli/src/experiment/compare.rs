@@ -1,0 +1,200 @@
+//! Our figures beside the paper's: differences, and whether they agree in size and in order.
+
+use serde::Serialize;
+
+use super::results::Figure;
+use super::sheet::Sheet;
+use super::study::{Study, Table};
+use crate::console::short;
+
+/// A figure of the paper beside ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// The cell.
+    pub cell: String,
+    /// Ours; a difference where the table is one of differences.
+    pub ours: Option<f64>,
+    /// The paper's.
+    pub paper: f64,
+    /// Ours less the paper's, over the paper's; none for tables of differences.
+    pub relative: Option<f64>,
+    /// Whether they agree in size; none if sizes cannot be compared here.
+    pub agrees: Option<bool>,
+}
+
+/// How two orders compare.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Order {
+    /// Pairs in one row or one column for which both have figures that differ.
+    pub pairs: usize,
+    /// Those of them that stand the same way round.
+    pub agree: usize,
+    /// The others, as `a < b` in the paper.
+    pub against: Vec<String>,
+}
+
+/// The comparison of a table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Which table.
+    pub table: String,
+    /// Cell by cell.
+    pub cells: Vec<Beside>,
+    /// Of pairs.
+    pub order: Order,
+}
+
+/// Our figure as the table shows it: less the row of reference, if there is one.
+fn ours(table: &Table, figures: &[Figure], i: usize, j: usize) -> Option<f64> {
+    let mean = |i: usize| figures[table.cells[i][j]].value.map(|s| s.mean);
+    match table.minus {
+        Some(row) if row != i => Some(mean(i)? - mean(row)?),
+        _ => mean(i),
+    }
+}
+
+/// Compares a table; none if the paper has no figures for it.
+pub fn compare(study: &Study, table: &Table, figures: &[Figure]) -> Option<Comparison> {
+    let mut cells = Vec::new();
+    for (i, row) in table.paper.iter().enumerate() {
+        for (j, paper) in row.iter().enumerate() {
+            let Some(paper) = *paper else { continue };
+            let ours = ours(table, figures, i, j);
+            let difference = table.minus.is_some_and(|m| m != i);
+            let scale = match table.minus {
+                Some(m) if difference => figures[table.cells[m][j]].value.map_or(f64::NAN, |s| s.mean),
+                _ => paper,
+            };
+            let agrees = ours.filter(|_| study.sizes).map(|x| ((x - paper) / scale).abs() <= table.tolerance);
+            let relative = ours.filter(|_| !difference).map(|x| x / paper - 1.0);
+            cells.push(Beside { cell: figures[table.cells[i][j]].cell.clone(), ours, paper, relative, agrees });
+        }
+    }
+    (!cells.is_empty()).then(|| Comparison { table: table.name.clone(), order: order(table, figures), cells })
+}
+
+/// All pairs of one column and of one row; the row of reference counts as difference 0.
+fn order(table: &Table, figures: &[Figure]) -> Order {
+    let value = |i: usize, j: usize| {
+        if table.minus == Some(i) {
+            return figures[table.cells[i][j]].value.map(|_| (0.0, 0.0));
+        }
+        Some((ours(table, figures, i, j)?, table.paper[i][j]?))
+    };
+    let places: Vec<(usize, usize)> =
+        (0..table.rows.len()).flat_map(|i| (0..table.columns.len()).map(move |j| (i, j))).collect();
+    let mut order = Order::default();
+    for (n, &(i, j)) in places.iter().enumerate() {
+        for &(k, l) in places[n + 1..].iter().filter(|(k, l)| (*k == i) != (*l == j)) {
+            // Differences of several columns have nothing in common.
+            if table.minus.is_some() && l != j {
+                continue;
+            }
+            let (Some(a), Some(b)) = (value(i, j), value(k, l)) else { continue };
+            if a.1 == b.1 {
+                continue;
+            }
+            order.pairs += 1;
+            if (a.0 < b.0) == (a.1 < b.1) && a.0 != b.0 {
+                order.agree += 1;
+            } else {
+                let name = |i: usize, j: usize| match table.columns.len() {
+                    1 => table.rows[i].clone(),
+                    _ => format!("{} {}", table.rows[i], table.columns[j]),
+                };
+                let (low, high) = if a.1 < b.1 { (name(i, j), name(k, l)) } else { (name(k, l), name(i, j)) };
+                order.against.push(format!("{low} < {high}"));
+            }
+        }
+    }
+    order
+}
+
+/// A table as people read it; the paper's figures stand below ours.
+pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Option<&Comparison>) -> Sheet {
+    let metric = &study.cells[table.cells[0][0]].metric;
+    let same = table.cells.iter().flatten().all(|c| study.cells[*c].metric == *metric);
+    let corner = if same { metric.title() } else { String::new() };
+    let mut sheet = Sheet::new(&table.title, std::iter::once(corner).chain(table.columns.clone()));
+    for (i, label) in table.rows.iter().enumerate() {
+        let cell = |j: usize| {
+            let figure = &figures[table.cells[i][j]];
+            match (figure.value, ours(table, figures, i, j)) {
+                (Some(spread), Some(_)) if table.minus.is_none_or(|m| m == i) => spread.shown(),
+                (Some(_), Some(x)) => signed(x),
+                _ => "–".to_owned(),
+            }
+        };
+        let columns = 0..table.columns.len();
+        sheet.rows.push(std::iter::once(label.clone()).chain(columns.clone().map(cell)).collect());
+        if table.paper[i].iter().all(Option::is_none) {
+            continue;
+        }
+        let difference = table.minus.is_some_and(|m| m != i);
+        let paper = |j: usize| match table.paper[i][j] {
+            Some(x) if difference => signed(x),
+            Some(x) => short(x),
+            None => String::new(),
+        };
+        sheet.rows.push(std::iter::once("· paper".to_owned()).chain(columns.clone().map(paper)).collect());
+        let found = |j: usize| {
+            let beside = comparison?.cells.iter().find(|b| b.cell == figures[table.cells[i][j]].cell)?;
+            let mark = if beside.agrees == Some(true) { " ✓" } else { "" };
+            let apart = match beside.relative {
+                Some(part) => format!("{:+.1} %", 100.0 * part),
+                None => signed(beside.ours? - beside.paper),
+            };
+            Some(format!("{apart}{mark}"))
+        };
+        if study.sizes {
+            let cells = columns.map(|j| found(j).unwrap_or_default());
+            sheet.rows.push(std::iter::once("· difference".to_owned()).chain(cells).collect());
+        }
+    }
+    if let Some(comparison) = comparison {
+        sheet.notes.extend(sentences(study, table, comparison));
+    }
+    // Cells with one reason stand together.
+    let mut missing: Vec<(&String, Vec<&str>)> = Vec::new();
+    for figure in table.cells.iter().flatten().map(|c| &figures[*c]) {
+        let Some(why) = &figure.missing else { continue };
+        match missing.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, cells)) => cells.push(&figure.cell),
+            None => missing.push((why, vec![&figure.cell])),
+        }
+    }
+    for (why, cells) in missing {
+        sheet.notes.push(format!("Without a figure: {} ({why}).", cells.join(", ")));
+    }
+    sheet
+}
+
+fn signed(x: f64) -> String {
+    format!("{x:+.2}")
+}
+
+fn sentences(study: &Study, table: &Table, comparison: &Comparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (order, run) = (&comparison.order, comparison.cells.iter().filter(|b| b.ours.is_some()).count());
+    if study.sizes && run > 0 {
+        let agree = comparison.cells.iter().filter(|b| b.agrees == Some(true)).count();
+        let part = 100.0 * table.tolerance;
+        notes.push(format!("Size: {agree} of {run} figures are within {part} % of the paper's (✓)."));
+    } else if run > 0 {
+        notes.push(
+            "Size: not comparable, because this scale has another text and a smaller model; only the order is.".into(),
+        );
+    }
+    if order.pairs > 0 {
+        let mut text =
+            format!("Order: {} of {} pairs in one row or column stand as in the paper", order.agree, order.pairs);
+        if !order.against.is_empty() {
+            let more = order.against.len().saturating_sub(6);
+            let listed = order.against[..order.against.len().min(6)].join("; ");
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            text += &format!("; in the paper, but not here: {listed}{more}");
+        }
+        notes.push(text + ".");
+    }
+    notes
+}

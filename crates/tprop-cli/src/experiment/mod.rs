@@ -1,0 +1,178 @@
+//! Experiments: grids of a user's own ([`sweep_file`]) and the paper's tables ([`recipe`]), both a [`study::Study`], driven by
+//! the same engine ([`drive`]) as processes of this program, and shown beside the paper's figures ([`present`]).
+//!
+//! ```text
+//! file ─ sweep_file | recipe ─→ Study ─ next(progress) ─→ trials ─ drive ─→ runs/ ─ results ─→ compare, present ─→ table.*
+//! ```
+
+mod child;
+mod compare;
+mod drive;
+mod estimate;
+mod grid;
+mod ledger;
+mod metric;
+mod out;
+mod present;
+pub mod recipe;
+mod results;
+mod sheet;
+mod show;
+pub mod study;
+pub mod sweep_file;
+mod toml;
+mod trial;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::args::Driving;
+use crate::console;
+use crate::failure::{Code, Failure, Outcome};
+use crate::report;
+use crate::settings::table::BUILT_IN;
+use crate::settings::{Settings, Typed};
+use drive::{Driver, Options};
+use estimate::Survey;
+use out::{Identity, Out};
+use results::Results;
+use study::Study;
+
+/// What to do with an experiment.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// How, as typed.
+    pub driving: &'a Driving,
+    /// Where, if not said.
+    pub usual_out: PathBuf,
+    /// Parts of cells' names; all cells if empty.
+    pub only: &'a [String],
+    /// The command that makes the same again.
+    pub command: String,
+    /// Whether cells whose text is not here are left out, and told, rather than refused.
+    pub lenient: bool,
+}
+
+/// Runs an experiment, or says what it would take.
+pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
+    alone()?;
+    let driving = request.driving;
+    let cells = select(study, request.only)?;
+    let data_dir = driving.data_dir.as_deref();
+    let jobs = usize::from(driving.jobs);
+    let survey = Survey::of(study, &cells, data_dir, jobs, request.lenient, driving.dry_run)?;
+    if driving.dry_run {
+        return survey.tell(study, &cells, driving.json);
+    }
+    let mut absent: HashMap<usize, String> =
+        (0..study.cells.len()).filter(|c| !cells.contains(c)).map(|c| (c, "not asked for".to_owned())).collect();
+    absent.extend(survey.absent.clone());
+    let cells: Vec<usize> = cells.into_iter().filter(|c| !absent.contains_key(c)).collect();
+    if cells.is_empty() {
+        let reason = survey.absent.into_values().next().unwrap_or_default();
+        return Err(Failure::input(format!("nothing can be run: {reason}")));
+    }
+    for (cell, reason) in survey.absent.iter().filter(|_| !driving.quiet) {
+        console::note(format!("left out: {} ({reason})", study.cells[*cell].name));
+    }
+    let dir = driving.out.clone().unwrap_or_else(|| request.usual_out.clone());
+    let out = Out::open(&dir, &Identity::of(study))?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = study.forecast(cells[0])[0].1.settings.threads().unwrap_or(cores);
+    let data_dir = data_dir.map(absolute);
+    let options = Options { jobs, threads: (threads / jobs).max(1), data_dir, quiet: driving.quiet };
+    let mut driver = Driver::new(study, cells.clone(), &out, options);
+    if driving.retry {
+        driver.retry()?;
+    }
+    let finished = driver.drive()?;
+    let results = Results::of(study, &finished, &absent, request.command.clone());
+    present::present(study, &results, &out, survey.best_possible(study, &cells), driving.json)?;
+    if results.trials.iter().any(|trial| trial.epochs > 0) {
+        let written =
+            report::write(std::slice::from_ref(&dir), &dir, &study.title, std::slice::from_ref(&request.command))?;
+        if !driving.quiet {
+            console::note(format!("\nreport: {}\nfiles:  {}", written.html.display(), dir.display()));
+        }
+    }
+    let failed = results.failures().count();
+    if failed > 0 {
+        return Err(Failure::new(Code::Failed, format!("{failed} trials failed; --retry runs them again")));
+    }
+    if results.figures.iter().all(|f| f.value.is_none()) {
+        return Err(Failure::new(Code::Diverged, "no trial came to a good end"));
+    }
+    Ok(())
+}
+
+/// The cells that `--only` names: each word is some parts of a cell's name, in order.
+fn select(study: &Study, only: &[String]) -> Outcome<Vec<usize>> {
+    let matches = |cell: &str, word: &str| {
+        let mut parts = cell.split('/');
+        word.split('/').all(|wanted| parts.any(|part| part == wanted))
+    };
+    if let Some(word) = only.iter().find(|word| !study.cells.iter().any(|c| matches(&c.name, word))) {
+        let names: Vec<&str> = study.cells.iter().map(|c| c.name.as_str()).take(40).collect();
+        let shown = tprop::vocab::printable(word);
+        return Err(Failure::input(format!("--only {shown}: there is no such cell; there are {}", names.join(", "))));
+    }
+    let wanted = |i: &usize| only.is_empty() || only.iter().any(|word| matches(&study.cells[*i].name, word));
+    Ok((0..study.cells.len()).filter(wanted).collect())
+}
+
+/// Refuses to be started several times over by a launcher: every copy would start the same trials.
+fn alone() -> Outcome {
+    for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE", "MPI_LOCALNRANKS"] {
+        let size = std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        if let Some(n) = size.filter(|n| *n > 1) {
+            return Err(Failure::input(format!(
+                "this process is one of {n} of an MPI job ({name}={n}), and each would start all trials; start it once, with --jobs {n}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A trial's settings with files where they are: a source that is neither a known name nor a path from here may lie in a data directory.
+pub fn located(settings: &Settings, data_dir: Option<&str>) -> Settings {
+    let mut settings = settings.clone();
+    if let Some(dir) = data_dir {
+        settings.replace_word("data.dir", absolute(dir));
+    }
+    let config = settings.corpus();
+    if let Some(source) = config.source.filter(|s| s != BUILT_IN && !Path::new(s).exists()) {
+        let known = tprop::corpus::DATASETS.iter().any(|set| set.name == source);
+        let places = tprop::corpus::places(config.data_dir.as_deref());
+        let found = places.iter().map(|place| place.join(&source)).find(|path| path.exists());
+        if let Some(path) = found.filter(|_| !known).and_then(|path| path.to_str().map(str::to_owned)) {
+            settings.replace_word("data.source", absolute(&path));
+        }
+    }
+    settings
+}
+
+fn absolute(path: &str) -> String {
+    let full = std::path::absolute(path).ok().and_then(|p| p.to_str().map(str::to_owned));
+    full.unwrap_or_else(|| path.to_owned())
+}
+
+/// Settings behind the file on the command line.
+pub fn words(words: &[String]) -> Outcome<Vec<Typed>> {
+    let typed = words.iter().map(|word| {
+        Typed::argument(word)
+            .ok_or_else(|| Failure::input(format!("{}: not a setting; write key=value", tprop::vocab::printable(word))))
+    });
+    let typed = typed.collect::<Outcome<Vec<Typed>>>()?;
+    for (i, one) in typed.iter().enumerate() {
+        if typed[..i].iter().any(|other| other.name == one.name) {
+            return Err(Failure::input(format!("{} is set twice; leave one out", tprop::vocab::printable(&one.name))));
+        }
+        if one.name == "train.seed" {
+            return Err(Failure::input("train.seed: the experiment's file chooses the seeds"));
+        }
+    }
+    Ok(typed)
+}

@@ -1,0 +1,258 @@
+//! The directory of an experiment, taken by one driver at a time.
+//!
+//! ```text
+//! study.json       what is being run, so that another experiment is refused here
+//! outcomes.jsonl   trials that diverged or failed, with the reason; finished ones are known by their own records
+//! trials/ID.toml   settings of each trial
+//! runs/ID/         its run directory
+//! evals/ID.json    what `tprop eval` printed about a run
+//! table.md …       what came out
+//! lock
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::grid::shown;
+use super::study::{Next, Plan, Study};
+use super::trial::Ended;
+use crate::failure::{Code, Failure, Outcome};
+use crate::settings::Typed;
+
+/// Version of `study.json`.
+const FORMAT: u32 = 1;
+
+/// What is being run, whatever part of it was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Identity {
+    format: u32,
+    name: String,
+    version: String,
+    /// Over the cells and the names of all trials that are known beforehand, in which every default has a part.
+    hash: String,
+    /// Settings, seeds and points of each cell.
+    cells: BTreeMap<String, Vec<String>>,
+}
+
+impl Identity {
+    /// Of an experiment.
+    pub fn of(study: &Study) -> Self {
+        let mut cells = BTreeMap::new();
+        let mut hash = Sha256::new();
+        for (i, cell) in study.cells.iter().enumerate() {
+            let line = |what: &str, set: &[Typed]| format!("{what}: {}", shown(set));
+            let mut lines: Vec<String> =
+                cell.set.iter().chain(&study.last).map(|one| shown(std::slice::from_ref(one))).collect();
+            lines.push(format!("seeds {:?}", cell.seeds));
+            lines.extend((!cell.eval.is_empty()).then(|| format!("eval {:?}", cell.eval)));
+            match &cell.plan {
+                Plan::Plain => {}
+                Plan::Contest { points, halving } => {
+                    lines.extend(points.iter().map(|p| line("point", p)));
+                    lines.extend(halving.map(|h| format!("prune {h:?}")));
+                }
+                Plan::Search(search) => {
+                    lines.push(line("short", &search.short));
+                    lines.extend(search.points.iter().take(search.take).map(|p| line("try", p)));
+                    lines.push(format!("seeds of the search {:?}", search.seeds));
+                    lines.extend(search.neighbour.map(|n| format!("neighbour {}", study.cells[n].name)));
+                }
+            }
+            hash.update(format!("{} {lines:?}\n", cell.name));
+            if let Next::Trials(wants) = study.next(i, &|_| None) {
+                wants.iter().for_each(|want| hash.update(&want.trial.id));
+            }
+            cells.insert(cell.name.clone(), lines);
+        }
+        let hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self { format: FORMAT, name: study.name.clone(), version, hash, cells }
+    }
+
+    /// How this differs from what `old` ran, in a few words.
+    fn differs(&self, old: &Self) -> String {
+        let mut said = Vec::new();
+        for name in self.cells.keys().chain(old.cells.keys().filter(|k| !self.cells.contains_key(*k))) {
+            let empty = Vec::new();
+            let (now, then) = (self.cells.get(name).unwrap_or(&empty), old.cells.get(name).unwrap_or(&empty));
+            let only =
+                |a: &[String], b: &[String]| a.iter().filter(|l| !b.contains(l)).take(3).cloned().collect::<Vec<_>>();
+            let (new, gone) = (only(now, then), only(then, now));
+            match (then.is_empty(), now.is_empty()) {
+                (true, _) => said.push(format!("{name} is new")),
+                (_, true) => said.push(format!("{name} is gone")),
+                _ if new.is_empty() && gone.is_empty() => {}
+                _ => said.push(format!("{name} has [{}] where it had [{}]", new.join(", "), gone.join(", "))),
+            }
+        }
+        let more = said.len().saturating_sub(2);
+        said.truncate(2);
+        match said.is_empty() {
+            true => format!("the defaults of tprop {} are not those of {}", self.version, old.version),
+            false if more > 0 => format!("{}, and {more} more", said.join("; ")),
+            false => said.join("; "),
+        }
+    }
+}
+
+/// An experiment's directory, taken.
+#[derive(Debug)]
+pub struct Out {
+    dir: PathBuf,
+    _lock: File,
+}
+
+/// A line of `outcomes.jsonl`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    trial: String,
+    outcome: String,
+    reason: String,
+}
+
+impl Out {
+    /// Makes or finds the directory and takes it; refuses one that belongs to something else.
+    pub fn open(dir: &Path, identity: &Identity) -> Outcome<Self> {
+        let state = dir.join("study.json");
+        let disk = |e: io::Error| Failure::disk(dir, &e);
+        match fs::read_dir(dir) {
+            Ok(mut entries) if !state.is_file() => {
+                let leftover = |e: &fs::DirEntry| e.file_name() == "lock" || e.file_name() == "study.json.new";
+                if entries.any(|e| e.is_ok_and(|e| !leftover(&e))) {
+                    let message =
+                        format!("{}: exists and is no experiment of this program; choose another --out", dir.display());
+                    return Err(Failure::input(message));
+                }
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(dir).map_err(disk)?,
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                return Err(Failure::input(format!("{}: not a directory; choose another --out", dir.display())));
+            }
+            Err(e) => return Err(disk(e)),
+        }
+        let lock = take(dir)?;
+        if state.is_file() {
+            let text = fs::read_to_string(&state).map_err(disk)?;
+            let old: Identity = serde_json::from_str(&text).map_err(|e| {
+                Failure::input(format!("{}: not readable ({e}); choose another --out", state.display()))
+            })?;
+            if old.hash != identity.hash {
+                return Err(Failure::input(format!(
+                    "{}: holds another experiment, {}, from before a change: {}; choose another --out, or undo the change",
+                    dir.display(),
+                    tprop::vocab::printable(&old.name),
+                    tprop::vocab::printable(&identity.differs(&old)),
+                )));
+            }
+        }
+        let out = Self { dir: dir.to_owned(), _lock: lock };
+        // First of all, so that whatever is found here later can be told from a stranger's.
+        if !state.is_file() {
+            let text = serde_json::to_string_pretty(identity).expect("plain data");
+            out.write("study.json", &text)?;
+        }
+        for folder in ["trials", "runs"] {
+            fs::create_dir_all(dir.join(folder)).map_err(disk)?;
+        }
+        Ok(out)
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The run directory of a trial.
+    pub fn run(&self, id: &str) -> PathBuf {
+        self.dir.join("runs").join(id)
+    }
+
+    /// A file, whole or not at all.
+    pub fn write(&self, name: &str, text: &str) -> Outcome {
+        let path = self.dir.join(name);
+        let aside = self.dir.join(format!("{name}.new"));
+        let written = File::create(&aside).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        written.and_then(|()| fs::rename(&aside, &path)).map_err(|e| Failure::disk(&path, &e))
+    }
+
+    /// Trials that came to a bad end; a last line without an end is cut off.
+    pub fn outcomes(&self) -> Outcome<Vec<(String, Ended)>> {
+        let path = self.dir.join("outcomes.jsonl");
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Failure::disk(&path, &e)),
+        };
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        if whole < bytes.len() {
+            let cut = OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(whole as u64));
+            cut.map_err(|e| Failure::disk(&path, &e))?;
+        }
+        let mut outcomes = Vec::new();
+        for (i, line) in bytes[..whole].split(|b| *b == b'\n').filter(|line| !line.is_empty()).enumerate() {
+            let note: Note = serde_json::from_slice(line).map_err(|e| {
+                Failure::input(format!("{}: line {}: not readable ({e}); remove the file", path.display(), i + 1))
+            })?;
+            let ended =
+                if note.outcome == "diverged" { Ended::Diverged(note.reason) } else { Ended::Failed(note.reason) };
+            outcomes.push((note.trial, ended));
+        }
+        Ok(outcomes)
+    }
+
+    /// Remembers a bad end.
+    pub fn note(&self, trial: &str, ended: &Ended) -> Outcome {
+        let path = self.dir.join("outcomes.jsonl");
+        let line = note(trial, ended);
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let noted = file.and_then(|mut file| file.write_all(line.as_bytes()).and_then(|()| file.sync_data()));
+        noted.map_err(|e| Failure::disk(&path, &e))
+    }
+
+    /// Forgets the trials that failed, so that they are run again; says which.
+    pub fn forget_failures(&self) -> Outcome<Vec<String>> {
+        let (kept, forgotten): (Vec<_>, Vec<_>) =
+            self.outcomes()?.into_iter().partition(|(_, ended)| matches!(ended, Ended::Diverged(_)));
+        let text: String = kept.iter().map(|(trial, ended)| note(trial, ended)).collect();
+        self.write("outcomes.jsonl", &text)?;
+        Ok(forgotten.into_iter().map(|(trial, _)| trial).collect())
+    }
+}
+
+fn note(trial: &str, ended: &Ended) -> String {
+    let (outcome, reason) = match ended {
+        Ended::Finished(end) => ("finished", &end.reason),
+        Ended::Diverged(reason) => ("diverged", reason),
+        Ended::Failed(reason) => ("failed", reason),
+    };
+    let note = Note { trial: trial.to_owned(), outcome: outcome.to_owned(), reason: reason.clone() };
+    serde_json::to_string(&note).expect("plain data") + "\n"
+}
+
+/// Takes the directory; the system gives it back when this process ends, however it ends.
+fn take(dir: &Path) -> Outcome<File> {
+    let path = dir.join("lock");
+    let disk = |e: io::Error| Failure::disk(&path, &e);
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            let owner = fs::read_to_string(&path).unwrap_or_default();
+            let owner = tprop::vocab::printable(owner.trim());
+            let message = format!("{}: in use by process {owner}; wait for it, or stop it", dir.display());
+            return Err(Failure::new(Code::InUse, message));
+        }
+        Err(fs::TryLockError::Error(e)) => return Err(disk(e)),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(disk)?;
+    Ok(file)
+}

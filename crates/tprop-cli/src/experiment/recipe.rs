@@ -1,0 +1,390 @@
+//! An experiment's file: what the paper asks, as rows and columns of settings, with the paper's figures.
+//!
+//! ```toml
+//! title = "…"                      # heading
+//! asks = "…"                       # the question, in a sentence or two
+//! set = { … }                      # settings of all cells
+//! [scale.quick]                    # and [scale.full]: their settings win over those of tables, rows and columns
+//! seeds = [1]                      # of the trials that count
+//! trials = 3                       # short trials per cell, the same number for every method
+//! short = { train.epochs = 1 }     # what makes them short
+//! sizes = false                    # the paper's sizes mean nothing here, only their order
+//! set = { … }
+//! [search.btprop]                  # which points the short trials try
+//! draw = 1                         # drawn by this seed; without it all points, with as many seeds as trials allow
+//! grid = { btprop.lambda = [1, 0.1], … }
+//! [[table]]
+//! name = "mini"                    # cells are called mini/ROW/COLUMN
+//! title = "…"
+//! metric = "valid_ppl"             # also per column
+//! minus = "ROW"                    # figures are differences from this row
+//! tolerance = 0.05                 # figures that differ by less agree in size
+//! at = "full"                      # only at this scale; also for rows and columns
+//! quick = { set = …, short = … }   # wins over [scale.quick]; the same with full
+//! rows = { optim.lr = [1, 2], … }  # further rows, one for each point of a grid
+//! [[table.column]]
+//! name = "b5"
+//! label = "B = 5"
+//! set = { … }
+//! [[table.row]]
+//! name = "bptt"
+//! search = "btprop"                # its short trials; without it the row trains as it is
+//! metric = "train_ppl"             # wins over the column's
+//! paper = [188.31]                 # one figure per column; nan where there is none
+//! eval = ["--adapt-states", "1"]   # the figure is what `tprop eval` prints with these arguments; also per column
+//! ```
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::grid::{Grid, shown};
+use super::metric::Metric;
+use super::study::{Cell, Plan, Search, Study, Table};
+use super::sweep_file::MOST_TRIALS;
+use super::toml::{Section, Source};
+use super::trial::merge;
+use crate::settings::{SettingError, Typed};
+
+/// How much of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scale {
+    /// Minutes: the built-in language, small models
+    Quick,
+    /// The paper's data and sizes
+    Full,
+}
+
+impl Scale {
+    /// As files name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scale::Quick => "quick",
+            Scale::Full => "full",
+        }
+    }
+}
+
+/// The experiments that come with the program.
+pub const BUILT_IN: [(&str, &str); 14] = [
+    ("table1", include_str!("../../../../experiments/table1.toml")),
+    ("table2", include_str!("../../../../experiments/table2.toml")),
+    ("table4", include_str!("../../../../experiments/table4.toml")),
+    ("figure", include_str!("../../../../experiments/figure.toml")),
+    ("grid", include_str!("../../../../experiments/grid.toml")),
+    ("solvers", include_str!("../../../../experiments/solvers.toml")),
+    ("convergence", include_str!("../../../../experiments/convergence.toml")),
+    ("leastsquares", include_str!("../../../../experiments/leastsquares.toml")),
+    ("adapt", include_str!("../../../../experiments/adapt.toml")),
+    ("reach", include_str!("../../../../experiments/reach.toml")),
+    ("ladder", include_str!("../../../../experiments/ladder.toml")),
+    ("duals", include_str!("../../../../experiments/duals.toml")),
+    ("geometry", include_str!("../../../../experiments/geometry.toml")),
+    ("demo", include_str!("../../../../experiments/demo.toml")),
+];
+
+/// What a scale says.
+struct Amount {
+    set: Vec<Typed>,
+    short: Vec<Typed>,
+    seeds: Vec<u64>,
+    trials: u64,
+    sizes: bool,
+}
+
+/// The points that short trials try.
+struct Points {
+    grid: Grid,
+    draw: Option<u64>,
+}
+
+/// Reads an experiment at a scale; `last` are settings of the command line.
+pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<Study, SettingError> {
+    let source = Source::new(text, path);
+    let whole = source.parse()?;
+    let file = Section::new(source, "the file", &whole, 0, &["title", "asks", "set", "scale", "search", "table"])?;
+    let base = file.settings("set")?;
+    let amount = amount(file, scale)?;
+    let searches = searches(file)?;
+    let name = path.file_stem().map_or("experiment".into(), |stem| tprop::vocab::printable(&stem.to_string_lossy()));
+    let mut study = Study::new(name, file.needed("title")?, file.text("asks")?.unwrap_or_default());
+    study.sizes = amount.sizes;
+    study.last = last;
+    for (at, table) in file.tables("table")? {
+        let keys =
+            ["name", "title", "metric", "minus", "tolerance", "at", "set", "quick", "full", "column", "row", "rows"];
+        let section = Section::new(source, "[[table]]", table, at, &keys)?;
+        if here(section, scale)? {
+            read_table(section, scale, &base, &amount, &searches, &mut study)?;
+        }
+    }
+    if study.cells.is_empty() {
+        return file.refuse(format!("there is nothing to run at scale {}", scale.name()));
+    }
+    if study.count() as u64 > MOST_TRIALS {
+        return file.refuse(format!("{} trials; at most {MOST_TRIALS} are run: thin it out", study.count()));
+    }
+    study.check()?;
+    Ok(study)
+}
+
+fn amount(file: Section<'_>, scale: Scale) -> Result<Amount, SettingError> {
+    let Some((at, scales)) = file.table("scale")? else {
+        return file.refuse("there is no [scale.quick] and no [scale.full]; at least one is needed");
+    };
+    let scales = Section::new(file.source, "[scale]", scales, at, &["quick", "full"])?;
+    let Some((at, table)) = scales.table(scale.name())? else {
+        return scales.refuse(format!("there is no [scale.{}]", scale.name()));
+    };
+    let section = Section::new(file.source, "[scale]", table, at, &["set", "short", "seeds", "trials", "sizes"])?;
+    Ok(Amount {
+        set: section.settings("set")?,
+        short: section.settings("short")?,
+        seeds: section.seeds("seeds")?.unwrap_or_else(|| vec![1]),
+        trials: section.count("trials", 1, 1_000)?.unwrap_or(9),
+        sizes: section.flag("sizes")?,
+    })
+}
+
+fn searches<'a>(file: Section<'a>) -> Result<HashMap<&'a str, Points>, SettingError> {
+    let mut searches = HashMap::new();
+    let Some((_, tables)) = file.table("search")? else { return Ok(searches) };
+    for (key, value) in tables {
+        let at = key.span().start;
+        let Some(table) = value.get_ref().as_table() else {
+            return file.source.refuse(at, "a search must be a table with grid and perhaps draw");
+        };
+        let section = Section::new(file.source, "a search", table, at, &["grid", "draw"])?;
+        let Some((_, grid)) = section.table("grid")? else {
+            return section.refuse("a search needs a grid: setting = [values]");
+        };
+        let grid = Grid::read(file.source, grid)?;
+        if grid.len().is_none_or(|n| n > MOST_TRIALS) {
+            return section.refuse(format!("a search's grid may have at most {MOST_TRIALS} points"));
+        }
+        let draw = section.count("draw", 0, i64::MAX as u64)?;
+        searches.insert(key.get_ref().as_ref(), Points { grid, draw });
+    }
+    Ok(searches)
+}
+
+/// Whether a table, row or column belongs to this scale.
+fn here(section: Section<'_>, scale: Scale) -> Result<bool, SettingError> {
+    match section.text("at")?.as_deref() {
+        None => Ok(true),
+        Some("quick") => Ok(scale == Scale::Quick),
+        Some("full") => Ok(scale == Scale::Full),
+        Some(_) => section.refuse("at must be \"quick\" or \"full\""),
+    }
+}
+
+/// A part of a cell's name: it is typed behind `--only`.
+fn name_of(section: Section<'_>) -> Result<String, SettingError> {
+    let name = section.needed("name")?;
+    if name.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c)) {
+        return Ok(name);
+    }
+    let shown = tprop::vocab::printable(&name);
+    section.refuse(format!("name {shown} may only have letters, digits and - . _ :"))
+}
+
+/// A column, as read.
+struct Column {
+    /// Its place among all columns of the file, for the paper's figures.
+    number: usize,
+    name: String,
+    label: String,
+    set: Vec<Typed>,
+    metric: Metric,
+    eval: Vec<String>,
+}
+
+fn metric_of(section: Section<'_>, usual: Metric) -> Result<Metric, SettingError> {
+    match section.text("metric")? {
+        None => Ok(usual),
+        Some(text) => Metric::named(&text).or_else(|why| section.refuse(why)),
+    }
+}
+
+fn read_columns(section: Section<'_>, scale: Scale) -> Result<(usize, Vec<Column>), SettingError> {
+    let usual = metric_of(section, Metric::default())?;
+    let mut columns: Vec<Column> = Vec::new();
+    let tables = section.tables("column")?;
+    for (number, (at, table)) in tables.iter().enumerate() {
+        let keys = ["name", "label", "set", "metric", "at", "eval"];
+        let column = Section::new(section.source, "a column", table, *at, &keys)?;
+        if !here(column, scale)? {
+            continue;
+        }
+        let name = name_of(column)?;
+        if columns.iter().any(|c| c.name == name) {
+            return column.refuse(format!("two columns are called {name}"));
+        }
+        let label = column.text("label")?.unwrap_or_else(|| name.clone());
+        let (set, metric) = (column.settings("set")?, metric_of(column, usual)?);
+        columns.push(Column { number, name, label, set, metric, eval: column.texts("eval")? });
+    }
+    if tables.is_empty() {
+        let label = usual.title();
+        let (name, set, eval) = (String::new(), Vec::new(), Vec::new());
+        columns.push(Column { number: 0, name, label, set, metric: usual, eval });
+    }
+    Ok((tables.len().max(1), columns))
+}
+
+/// A row, as read.
+struct Row<'a> {
+    section: Section<'a>,
+    name: String,
+    label: String,
+    set: Vec<Typed>,
+    metric: Option<Metric>,
+    eval: Vec<String>,
+    search: Option<String>,
+    paper: Vec<f64>,
+}
+
+fn read_rows<'a>(section: Section<'a>, scale: Scale, width: usize) -> Result<Vec<Row<'a>>, SettingError> {
+    let mut rows: Vec<Row<'a>> = Vec::new();
+    for (at, table) in section.tables("row")? {
+        let keys = ["name", "label", "set", "search", "paper", "at", "eval", "metric"];
+        let row = Section::new(section.source, "a row", table, at, &keys)?;
+        if !here(row, scale)? {
+            continue;
+        }
+        let name = name_of(row)?;
+        let paper = row.reals("paper")?;
+        if !paper.is_empty() && paper.len() != width {
+            return row.refuse(format!("paper has {} figures, but there are {width} columns", paper.len()));
+        }
+        rows.push(Row {
+            section: row,
+            label: row.text("label")?.unwrap_or_else(|| name.clone()),
+            set: row.settings("set")?,
+            metric: row.text("metric")?.map(|_| metric_of(row, Metric::default())).transpose()?,
+            eval: row.texts("eval")?,
+            search: row.text("search")?,
+            paper,
+            name,
+        });
+    }
+    if let Some((_, table)) = section.table("rows")? {
+        let grid = Grid::read(section.source, table)?;
+        for set in (0..grid.len().filter(|n| *n <= MOST_TRIALS).unwrap_or(0)).map(|i| grid.point(i)) {
+            let (label, values): (_, Vec<&str>) = (shown(&set), set.iter().map(|t| t.text.as_str()).collect());
+            let (name, eval, paper) = (values.join("-"), Vec::new(), Vec::new());
+            rows.push(Row { section, name, label, set, metric: None, eval, search: None, paper });
+        }
+    }
+    if let Some((i, row)) = rows.iter().enumerate().find(|(i, row)| rows[..*i].iter().any(|r| r.name == row.name)) {
+        return rows[i].section.refuse(format!("two rows are called {}", row.name));
+    }
+    Ok(rows)
+}
+
+fn read_table(
+    section: Section<'_>,
+    scale: Scale,
+    base: &[Typed],
+    amount: &Amount,
+    searches: &HashMap<&str, Points>,
+    study: &mut Study,
+) -> Result<(), SettingError> {
+    let name = name_of(section)?;
+    if study.tables.iter().any(|t| t.name == name) {
+        return section.refuse(format!("two tables are called {name}"));
+    }
+    let set = section.settings("set")?;
+    let (mut scaled, mut short) = (amount.set.clone(), amount.short.clone());
+    if let Some((at, table)) = section.table(scale.name())? {
+        let own = Section::new(section.source, "a table's scale", table, at, &["set", "short"])?;
+        scaled = merge(&[&scaled, &own.settings("set")?]);
+        short = merge(&[&short, &own.settings("short")?]);
+    }
+    let (width, columns) = read_columns(section, scale)?;
+    let rows = read_rows(section, scale, width)?;
+    if rows.is_empty() || columns.is_empty() {
+        return section.refuse(format!("table {name} has no rows or no columns at scale {}", scale.name()));
+    }
+    let minus = match section.text("minus")? {
+        None => None,
+        Some(minus) => match rows.iter().position(|r| r.name == minus) {
+            Some(row) => Some(row),
+            None => return section.refuse(format!("there is no row {} for minus", tprop::vocab::printable(&minus))),
+        },
+    };
+    let mut table = Table {
+        title: section.text("title")?.unwrap_or_else(|| name.clone()),
+        columns: columns.iter().map(|c| c.label.clone()).collect(),
+        rows: rows.iter().map(|r| r.label.clone()).collect(),
+        cells: Vec::new(),
+        paper: Vec::new(),
+        minus,
+        tolerance: section.real("tolerance")?.unwrap_or(0.05),
+        name: name.clone(),
+    };
+    let mut above: Vec<Option<(&str, usize)>> = vec![None; columns.len()];
+    for row in &rows {
+        let mut cells: Vec<usize> = Vec::new();
+        for (j, column) in columns.iter().enumerate() {
+            let parts = [name.as_str(), &row.name, &column.name];
+            let full = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+            let plan = match &row.search {
+                None => Plan::Plain,
+                Some(kind) => {
+                    let Some(points) = searches.get(kind.as_str()) else {
+                        return row.section.refuse(format!("there is no [search.{}]", tprop::vocab::printable(kind)));
+                    };
+                    // The neighbour: to the left in the same row, or above in the first column, with the same search.
+                    let left = cells.last().copied();
+                    let above = above[j].filter(|(search, _)| search == kind).map(|(_, cell)| cell);
+                    Plan::Search(plan_search(row.section, points, amount.trials, &short, &full, left.or(above))?)
+                }
+            };
+            cells.push(study.cells.len());
+            study.cells.push(Cell {
+                name: full,
+                set: merge(&[base, &set, &column.set, &row.set, &scaled]),
+                plan,
+                seeds: amount.seeds.clone(),
+                metric: row.metric.unwrap_or(column.metric),
+                eval: row.eval.iter().chain(&column.eval).cloned().collect(),
+            });
+        }
+        for (j, cell) in cells.iter().enumerate() {
+            above[j] = row.search.as_deref().map(|search| (search, *cell));
+        }
+        let figure = |c: &Column| row.paper.get(c.number).copied().filter(|x| x.is_finite());
+        table.paper.push(columns.iter().map(figure).collect());
+        table.cells.push(cells);
+    }
+    study.tables.push(table);
+    Ok(())
+}
+
+/// The same number of short trials for every method: all points of a small grid with several seeds, or drawn ones with one.
+fn plan_search(
+    row: Section<'_>,
+    points: &Points,
+    trials: u64,
+    short: &[Typed],
+    cell: &str,
+    neighbour: Option<usize>,
+) -> Result<Search, SettingError> {
+    let short = short.to_vec();
+    let all = points.grid.len().unwrap_or(u64::MAX);
+    match points.draw {
+        Some(_) if all < trials => row.refuse(format!("its search has {all} points, but trials = {trials}")),
+        Some(seed) => {
+            let take = trials as usize;
+            let points = points.grid.shuffled(seed, cell).into_iter().take(take).collect();
+            Ok(Search { short, points, take, seeds: vec![1], neighbour })
+        }
+        None if !trials.is_multiple_of(all) => {
+            row.refuse(format!("its search has {all} points, and trials = {trials} is not a multiple of that"))
+        }
+        None => {
+            let (seeds, points) = ((1..=trials / all).collect(), (0..all).map(|i| points.grid.point(i)).collect());
+            Ok(Search { short, points, take: all as usize, seeds, neighbour: None })
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! One training run of an experiment: its settings, the name that follows from them, and what its directory tells.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use tprop::record::{self, End, Eval, Event};
+
+use crate::failure::{Failure, Outcome};
+use crate::settings::table::TABLE;
+use crate::settings::typed;
+use crate::settings::{SettingError, Settings, Sources, Typed};
+
+/// Settings that do not shape a run's numbers: two trials that differ only in these are one.
+const NEUTRAL: [&str; 7] = [
+    "data.dir",
+    "data.vocab",
+    "train.threads",
+    "train.simd",
+    "checkpoint.every_minutes",
+    "checkpoint.every_steps",
+    "checkpoint.keep",
+];
+
+/// A training run that an experiment wants.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Its directory's name, a function of its settings alone, so that one point has one place.
+    pub id: String,
+    /// Resolved.
+    pub settings: Settings,
+}
+
+impl Trial {
+    /// The run of these settings.
+    pub fn new(set: Vec<Typed>) -> Result<Self, SettingError> {
+        let settings = Settings::resolve(&Sources { file: set, arguments: Vec::new() })?;
+        let mut hash = Sha256::new();
+        for setting in TABLE.iter().filter(|s| !NEUTRAL.contains(&s.name)) {
+            hash.update(format!("{}={}\n", setting.name, settings.text(setting.name)));
+        }
+        let digits: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let id = format!("{}-s{}-{digits}", settings.short_name(), settings.text("train.seed"));
+        Ok(Self { id, settings })
+    }
+
+    /// The longest that it may train.
+    pub fn epochs(&self) -> u64 {
+        self.settings.train().epochs as u64
+    }
+}
+
+/// Several layers of settings as one; the later ones win.
+pub fn merge(layers: &[&[Typed]]) -> Vec<Typed> {
+    let mut merged: Vec<Typed> = Vec::new();
+    for layer in layers {
+        for one in *layer {
+            match merged.iter_mut().find(|old| old.name == one.name) {
+                Some(old) => *old = one.clone(),
+                None => merged.push(one.clone()),
+            }
+        }
+    }
+    merged
+}
+
+/// How far a trial is.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Its evaluations, one per epoch.
+    pub evals: Vec<Eval>,
+    /// How it ended, if it has.
+    pub ended: Option<Ended>,
+}
+
+/// How a trial ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ended {
+    /// By itself.
+    Finished(End),
+    /// Its numbers blew up.
+    Diverged(String),
+    /// It could not be run.
+    Failed(String),
+}
+
+impl Progress {
+    /// What a record tells.
+    pub fn of_events(events: Vec<Event>) -> Self {
+        let mut progress = Self::default();
+        for event in events {
+            progress.note(event);
+        }
+        progress
+    }
+
+    /// One more event.
+    pub fn note(&mut self, event: Event) {
+        match event {
+            Event::Eval(eval) => {
+                // A resumed run may tell an evaluation again.
+                self.evals.retain(|e| e.epoch != eval.epoch);
+                self.evals.push(*eval);
+            }
+            Event::End(end) if end.reason == "epochs" || end.reason == "patience" => {
+                self.ended = Some(Ended::Finished(end));
+            }
+            Event::End(end) if end.reason == "diverged" => {
+                self.ended = Some(Ended::Diverged(format!("diverged in epoch {}", end.epoch)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it has come to `until` epochs, or to its end.
+    pub fn reached(&self, until: Option<u64>) -> bool {
+        self.ended.is_some() || until.is_some_and(|n| self.evals.last().is_some_and(|e| e.epoch >= n))
+    }
+
+    /// The best validation perplexity of the first `until` epochs; none for a trial that came to a bad end.
+    pub fn score(&self, until: Option<u64>) -> Option<f64> {
+        if matches!(self.ended, Some(Ended::Diverged(_) | Ended::Failed(_))) {
+            return None;
+        }
+        self.best(until).map(|e| e.valid_ppl)
+    }
+
+    /// The evaluation with that perplexity.
+    pub fn best(&self, until: Option<u64>) -> Option<&Eval> {
+        let evals = self.evals.iter().filter(|e| until.is_none_or(|n| e.epoch <= n));
+        evals.min_by(|a, b| a.valid_ppl.total_cmp(&b.valid_ppl))
+    }
+}
+
+/// What a trial's directory holds.
+#[derive(Debug)]
+pub enum Found {
+    /// Nothing, or what a run leaves that was killed before its first checkpoint.
+    Nothing,
+    /// A run that can go on, or has ended.
+    Run(Progress),
+}
+
+/// Looks into a trial's directory.
+pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
+    if !has_checkpoint(dir) {
+        return Ok(Found::Nothing);
+    }
+    let unreadable = |path: &Path, what: String| {
+        Failure::input(format!(
+            "{}: {what}; remove the run's directory, and the same command makes it anew",
+            path.display()
+        ))
+    };
+    let path = dir.join("settings.toml");
+    let file = typed::read_file(&path)?;
+    let theirs = Settings::resolve(&Sources { file, arguments: Vec::new() })?;
+    // The source is part of the directory's name as it was typed; the run knows it by its full path.
+    let shapes = |name: &&str| !NEUTRAL.contains(name) && *name != "data.source";
+    let differ: Vec<_> = trial.settings.differences(&theirs).into_iter().filter(shapes).collect();
+    if !differ.is_empty() {
+        let what = format!("this run was made with other settings ({})", differ.join(", "));
+        return Err(unreadable(&path, what));
+    }
+    let path = dir.join("record.jsonl");
+    match record::read(&path) {
+        Ok(events) => Ok(Found::Run(Progress::of_events(events))),
+        Err(e) => Err(unreadable(&path, format!("cannot be read ({e})"))),
+    }
+}
+
+/// The first checkpoint is written before the first update, and after everything else that a run consists of.
+fn has_checkpoint(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir.join("checkpoints"));
+    entries.is_ok_and(|entries| {
+        entries.flatten().any(|e| {
+            let name = e.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with("step-") && name.ends_with(".safetensors")
+        })
+    })
+}
+
+/// Removes what a run left, unless a process is at work on it; says whether it could.
+///
+/// The lock's file stays: whoever waits for it must wait for the same one.
+pub fn clear(dir: &Path) -> Outcome<bool> {
+    if !dir.exists() {
+        return Ok(true);
+    }
+    let path = dir.join("lock");
+    let lock = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let lock = lock.map_err(|e| Failure::disk(&path, &e))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Ok(false),
+        Err(fs::TryLockError::Error(e)) => return Err(Failure::disk(&path, &e)),
+    }
+    let trouble = |e: io::Error| Failure::disk(dir, &e);
+    for entry in fs::read_dir(dir).map_err(trouble)? {
+        let entry = entry.map_err(trouble)?;
+        let path: PathBuf = entry.path();
+        if entry.file_name() == "lock" {
+            continue;
+        }
+        let is_dir = entry.file_type().map_err(trouble)?.is_dir();
+        let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(|e| Failure::disk(&path, &e))?;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(list: &[&str]) -> Trial {
+        Trial::new(list.iter().map(|text| Typed::argument(text).unwrap()).collect()).unwrap()
+    }
+
+    #[test]
+    fn a_trial_is_its_settings() {
+        let one = trial(&["model.hidden=8", "optim.lr=0.05"]);
+        assert!(one.id.starts_with("gru8-bptt-s1-"), "{}", one.id);
+        // The default said aloud, and what does not matter.
+        assert_eq!(one.id, trial(&["model.hidden=8", "train.threads=3", "data.dir=/x", "checkpoint.keep=1"]).id);
+        assert_ne!(one.id, trial(&["model.hidden=8", "optim.lr=0.06"]).id);
+        assert_ne!(one.id, trial(&["model.hidden=8", "train.seed=2"]).id);
+    }
+
+    #[test]
+    fn later_layers_win() {
+        let typed = |text: &str| Typed::argument(text).unwrap();
+        let (a, b) = ([typed("optim.lr=1"), typed("model.hidden=2")], [typed("optim.lr=3")]);
+        let merged = merge(&[&a, &b]);
+        assert_eq!(
+            merged.iter().map(|t| (t.name.as_str(), t.text.as_str())).collect::<Vec<_>>(),
+            [("optim.lr", "3"), ("model.hidden", "2")]
+        );
+    }
+}

@@ -1,0 +1,319 @@
+//! What runs have in common and in what they differ: settings that vary, runs that are seeds of one another, their statistics.
+
+use tprop::vocab::printable;
+
+use super::read::{Row, RunData};
+use crate::settings::table::{BUILT_IN, Kind, TABLE, find};
+
+/// Settings that do not shape a run's numbers.
+pub fn harmless(name: &str) -> bool {
+    name.starts_with("checkpoint.")
+        || ["data.dir", "data.vocab", "train.threads", "train.simd", "train.on_divergence"].contains(&name)
+}
+
+/// Whether a setting means something for a run; those of a method that is not in use do not.
+pub fn applies(run: &RunData, name: &str) -> bool {
+    let is = |key: &str, value: &str| run.setting(key).is_none_or(|text| text == value);
+    match name.split('.').next().unwrap_or_default() {
+        "bptt" => is("method", "bptt"),
+        "btprop" => is("method", "btprop"),
+        "synth" => is("data.source", BUILT_IN),
+        _ => name != "model.activation" || is("model.cell", "elman"),
+    }
+}
+
+/// The value of a setting where it applies.
+pub fn value<'a>(run: &'a RunData, name: &str) -> Option<&'a str> {
+    run.setting(name).filter(|_| applies(run, name))
+}
+
+/// A setting with different values among runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Varying {
+    /// Dotted name.
+    pub name: String,
+    /// Whether its values are numbers.
+    pub numeric: bool,
+    /// Whether each run has it.
+    pub everywhere: bool,
+    /// Its values, each once; numbers in order.
+    pub values: Vec<String>,
+}
+
+impl Varying {
+    /// The name without its group.
+    pub fn short(&self) -> &str {
+        self.name.rsplit('.').next().unwrap_or(&self.name)
+    }
+}
+
+/// Settings with more than one value among the runs that they mean something for, in the order of the settings' table. Harmless
+/// ones are left out.
+pub fn varying(runs: &[RunData]) -> Vec<Varying> {
+    let mut names: Vec<&str> = TABLE.iter().map(|s| s.name).collect();
+    for (name, _) in runs.iter().flat_map(|r| &r.settings) {
+        // Of another version of the program.
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let mut found = Vec::new();
+    for name in names.into_iter().filter(|n| !harmless(n)) {
+        let mut values: Vec<String> = runs.iter().filter_map(|r| value(r, name)).map(str::to_owned).collect();
+        let everywhere = values.len() == runs.len();
+        values.sort();
+        values.dedup();
+        if values.len() < 2 {
+            continue;
+        }
+        let known = find(name).is_none_or(|s| matches!(s.kind, Kind::Count { .. } | Kind::Real { .. }));
+        let numeric = known && values.iter().all(|v| number(v).is_some());
+        if numeric {
+            values.sort_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)));
+            values.dedup_by(|a, b| number(a) == number(b));
+        }
+        found.push(Varying { name: name.to_owned(), numeric, everywhere, values });
+    }
+    found
+}
+
+/// Those that are worth an axis: no seeds, and not the same as one before (the embedding follows the hidden size).
+pub fn axes(runs: &[RunData]) -> Vec<Varying> {
+    let mut axes: Vec<Varying> = Vec::new();
+    for one in varying(runs).into_iter().filter(|v| v.name != SEED) {
+        let follows = |other: &Varying| runs.iter().all(|r| value(r, &one.name) == value(r, &other.name));
+        if !axes.iter().any(follows) {
+            axes.push(one);
+        }
+    }
+    axes
+}
+
+/// A number as settings write it.
+pub fn number(text: &str) -> Option<f64> {
+    text.replace('_', "").parse().ok().filter(|x: &f64| x.is_finite())
+}
+
+/// Runs that differ in nothing but this are repetitions of each other.
+pub const SEED: &str = "train.seed";
+
+/// Runs that differ only in their seed.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Distinct among groups.
+    pub name: String,
+    /// Places in the list of runs.
+    pub members: Vec<usize>,
+}
+
+/// Runs in groups, in the order of their first members. A run without settings is a group of its own.
+pub fn groups(runs: &[RunData]) -> Vec<Group> {
+    type Key = Vec<(String, String)>;
+    let key = |run: &RunData| -> Option<Key> {
+        let shapes = |n: &str| n != SEED && !harmless(n) && applies(run, n);
+        let mut pairs: Key = run.settings.iter().filter(|(n, _)| shapes(n)).cloned().collect();
+        // Weights that a run began with, and a corpus that changed under its name, make it another experiment.
+        let start = |key: &str| run.start.as_ref().and_then(|s| s.text(key)).unwrap_or_default().to_owned();
+        pairs.extend(["from", "corpus"].map(|k| (k.to_owned(), start(k))));
+        pairs.sort();
+        (!run.settings.is_empty()).then_some(pairs)
+    };
+    let mut groups: Vec<(Option<Key>, Vec<usize>)> = Vec::new();
+    for (place, run) in runs.iter().enumerate() {
+        let key = key(run);
+        match groups.iter_mut().find(|(k, _)| k.is_some() && *k == key) {
+            Some((_, members)) => members.push(place),
+            None => groups.push((key, vec![place])),
+        }
+    }
+    let axes = axes(runs);
+    let mut named: Vec<Group> = groups
+        .into_iter()
+        .map(|(_, members)| {
+            let name = match members[..] {
+                [one] => runs[one].name.clone(),
+                _ => common_name(&members, runs),
+            };
+            Group { name, members }
+        })
+        .collect();
+    // A name that says too little, or one that is there twice, gives way to what the group's settings say.
+    for i in 0..named.len() {
+        let twice = (0..named.len()).any(|j| j != i && named[j].name == named[i].name);
+        if named[i].members.len() > 1 && (twice || named[i].name.is_empty()) {
+            named[i].name = describe(&runs[named[i].members[0]], &axes);
+            if named[i].name.is_empty() {
+                named[i].name = format!("{} and its seeds", runs[named[i].members[0]].name);
+            }
+        }
+    }
+    named
+}
+
+/// The values of the settings that vary, in few words.
+pub fn describe(run: &RunData, axes: &[Varying]) -> String {
+    let words = axes.iter().filter_map(|axis| {
+        let text = value(run, &axis.name)?;
+        let bare = axis.name == "method" || (!axis.numeric && text.parse::<bool>().is_err());
+        Some(if bare { text.to_owned() } else { format!("{} {text}", axis.short().replace('_', " ")) })
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// What the names of runs begin with, without the beginning of a word like `seed` or `s`.
+fn common_name(members: &[usize], runs: &[RunData]) -> String {
+    let first: Vec<char> = runs[members[0]].name.chars().collect();
+    let same = members.iter().map(|&m| {
+        let pairs = first.iter().zip(runs[m].name.chars());
+        pairs.take_while(|(a, b)| **a == *b).count()
+    });
+    let length = same.min().unwrap_or(0);
+    let name: String = first[..length].iter().collect();
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let name = ["seed", "s"].iter().find_map(|w| name.strip_suffix(w)).unwrap_or(name);
+    name.trim_end_matches(['-', '_', '.', '/', ' ', '=', '+']).to_owned()
+}
+
+/// Mean and deviation of a few numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// How many.
+    pub n: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their sample deviation; there is none of a single number.
+    pub deviation: Option<f64>,
+}
+
+impl Spread {
+    /// Of these numbers; nothing of none.
+    pub fn of(numbers: &[f64]) -> Option<Self> {
+        let n = numbers.len();
+        if n == 0 {
+            return None;
+        }
+        let mean = numbers.iter().sum::<f64>() / n as f64;
+        let square = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+        Some(Self { n, mean, deviation: (n > 1).then(|| (square / (n - 1) as f64).sqrt()) })
+    }
+}
+
+/// A curve over the members of a group: where all that have a curve have a point. `of` gives x and y.
+pub fn mean_curve(runs: &[RunData], members: &[usize], of: impl Fn(&RunData) -> Vec<(f64, f64)>) -> Vec<(f64, Spread)> {
+    let curves: Vec<Vec<(f64, f64)>> = members.iter().map(|&m| of(&runs[m])).filter(|c| !c.is_empty()).collect();
+    let Some(first) = curves.first() else { return Vec::new() };
+    let at = |x: f64| -> Option<Vec<f64>> {
+        curves.iter().map(|curve| curve.iter().find(|p| p.0 == x).map(|p| p.1)).collect()
+    };
+    first.iter().filter_map(|&(x, _)| Some((x, Spread::of(&at(x)?)?))).collect()
+}
+
+/// In a few words what a run is: method and its shape.
+pub fn summary(run: &RunData) -> String {
+    let get = |name: &str| run.setting(name).map(printable);
+    let or = |name: &str| get(name).unwrap_or_else(|| "?".into());
+    match run.setting("method") {
+        Some("bptt") => {
+            let batch = if run.setting("train.batch") == Some("full") { ", full batch" } else { "" };
+            format!("BPTT, K = {}, S = {}{batch}", or("bptt.window"), or("train.streams"))
+        }
+        Some("btprop") => {
+            let batch = if run.setting("train.batch") == Some("full") { ", full batch" } else { "" };
+            let steps = match run.setting("btprop.solver") {
+                Some("alm") => format!("{} joint", or("btprop.joint_steps")),
+                _ => format!("{} state", or("btprop.state_steps")),
+            };
+            let (b, m, s) = (or("btprop.block"), or("btprop.blocks"), or("train.streams"));
+            let (solver, lambda) = (or("btprop.solver"), or("btprop.lambda"));
+            let plural = if steps.starts_with("1 ") { "step" } else { "steps" };
+            format!("BTPROP {solver}, B = {b}, M = {m}, S = {s}, λ = {lambda}, {steps} {plural}{batch}")
+        }
+        Some(other) => printable(other),
+        None => String::new(),
+    }
+}
+
+/// Cell and sizes.
+pub fn shape(run: &RunData) -> String {
+    let Some(cell) = run.setting("model.cell") else { return String::new() };
+    let layers = run.setting("model.layers").filter(|l| *l != "1").map_or(String::new(), |l| format!(" × {l}"));
+    printable(&format!("{} {}{layers}", cell.to_uppercase(), run.setting("model.hidden").unwrap_or("?")))
+}
+
+/// Tokens per second of training, over the whole run.
+pub fn speed(run: &RunData) -> Option<f64> {
+    let of = |row: &Row| Some(row.number("tokens")? / row.number("seconds").filter(|s| *s > 0.0)?);
+    let rows = [run.end.as_ref(), run.evals.last(), run.steps.last()];
+    rows.into_iter().flatten().find_map(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    pub fn run(name: &str, settings: &[(&str, &str)]) -> RunData {
+        RunData {
+            name: name.into(),
+            dir: PathBuf::from(name),
+            settings: settings.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect(),
+            resolved: None,
+            start: None,
+            steps: Vec::new(),
+            evals: Vec::new(),
+            end: None,
+            sample: None,
+        }
+    }
+
+    #[test]
+    fn seeds_are_grouped_and_what_does_not_matter_is_not_looked_at() {
+        let one = |name, hidden, seed, threads, window| {
+            run(
+                name,
+                &[
+                    ("method", "btprop"),
+                    ("model.hidden", hidden),
+                    ("model.embed", hidden),
+                    ("train.seed", seed),
+                    ("train.threads", threads),
+                    ("bptt.window", window),
+                ],
+            )
+        };
+        let runs = [
+            one("h8-s1", "8", "1", "1", "5"),
+            one("h8-s2", "8", "2", "4", "10"),
+            one("h16-s1", "16", "1", "1", "5"),
+            run("bare", &[]),
+            run("bare2", &[]),
+        ];
+        let groups = groups(&runs);
+        let members: Vec<_> = groups.iter().map(|g| (g.name.as_str(), g.members.clone())).collect();
+        assert_eq!(members, [("h8", vec![0, 1]), ("h16-s1", vec![2]), ("bare", vec![3]), ("bare2", vec![4])]);
+        let names = |v: Vec<Varying>| v.into_iter().map(|v| v.name).collect::<Vec<_>>();
+        assert_eq!(names(varying(&runs[..3])), ["model.hidden", "model.embed", "train.seed"]);
+        assert_eq!(names(axes(&runs[..3])), ["model.hidden"]);
+        assert_eq!(axes(&runs[..3])[0].values, ["8", "16"]);
+        assert_eq!(describe(&runs[0], &axes(&runs[..3])), "hidden 8");
+    }
+
+    #[test]
+    fn spreads() {
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::of(&[2.0]), Some(Spread { n: 1, mean: 2.0, deviation: None }));
+        assert_eq!(Spread::of(&[1.0, 3.0]).unwrap().deviation, Some(2f64.sqrt()));
+    }
+
+    #[test]
+    fn a_mean_curve_ends_where_the_first_member_does() {
+        let runs = [run("a", &[]), run("b", &[]), run("c", &[])];
+        let curve = mean_curve(&runs, &[0, 1, 2], |r| match r.name.as_str() {
+            "a" => vec![(1.0, 10.0), (2.0, 8.0), (3.0, 7.0)],
+            "b" => vec![(1.0, 12.0), (2.0, 6.0)],
+            _ => vec![],
+        });
+        let points: Vec<_> = curve.iter().map(|(x, s)| (*x, s.mean, s.n)).collect();
+        assert_eq!(points, [(1.0, 11.0, 2), (2.0, 7.0, 2)]);
+    }
+}

@@ -1,0 +1,121 @@
+//! A document as one page: no network, no fonts, no libraries. A content policy forbids the page to load anything.
+
+use std::fmt::Write as _;
+
+use super::document::{Block, Cell, Column, Document, Figure, Table};
+use super::plot::{self, Shape};
+use super::text::{html, html_lines};
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// The page.
+pub fn page(document: &Document) -> String {
+    let mut body = String::new();
+    let _ =
+        writeln!(body, "<header>\n<h1>{}</h1>\n<p class=\"lead\">{}</p>", html(&document.title), html(&document.lead));
+    if !document.commands.is_empty() {
+        let _ = writeln!(body, "<pre class=\"command\">{}</pre>", html_lines(&document.commands.join("\n")));
+    }
+    body.push_str("</header>\n<nav aria-label=\"Contents\">");
+    for section in &document.sections {
+        let _ = write!(body, "<a href=\"#{}\">{}</a> ", section.id, html(&section.title));
+    }
+    body.push_str("</nav>\n<main>\n");
+    if !document.problems.is_empty() {
+        body.push_str("<section id=\"problems\" class=\"problems\">\n<h2>Could not be read</h2>\n<ul>\n");
+        for problem in &document.problems {
+            let _ = writeln!(body, "<li>{}</li>", html(problem));
+        }
+        body.push_str("</ul>\n</section>\n");
+    }
+    for section in &document.sections {
+        let _ = writeln!(body, "<section id=\"{}\">\n<h2>{}</h2>", section.id, html(&section.title));
+        blocks(&mut body, &section.blocks);
+        body.push_str("</section>\n");
+    }
+    body.push_str("</main>\n");
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta name=\"generator\" content=\"tprop {}\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n{body}\
+         <div id=\"readout\" role=\"status\" hidden></div>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        env!("CARGO_PKG_VERSION"),
+        html(&document.title),
+        plot::STYLE,
+    )
+}
+
+fn blocks(body: &mut String, list: &[Block]) {
+    for block in list {
+        match block {
+            Block::Text(text) => {
+                let _ = writeln!(body, "<p>{}</p>", html(text));
+            }
+            Block::Table(one) => table(body, one),
+            Block::Figures(figures) => {
+                let alone = if figures.len() == 1 { " alone" } else { "" };
+                let _ = writeln!(body, "<div class=\"figures{alone}\">");
+                figures.iter().for_each(|f| figure(body, f));
+                body.push_str("</div>\n");
+            }
+            Block::Code(title, text) => {
+                let _ = writeln!(body, "<h3>{}</h3>\n<pre>{}</pre>", html(title), html_lines(text));
+            }
+            Block::Folded(title, inner) => {
+                let _ = writeln!(body, "<details>\n<summary>{}</summary>", html(title));
+                blocks(body, inner);
+                body.push_str("</details>\n");
+            }
+        }
+    }
+}
+
+fn figure(body: &mut String, figure: &Figure) {
+    let _ = writeln!(body, "<figure id=\"plot-{}\">", html(&figure.name));
+    let _ = writeln!(body, "<div class=\"wide\">{}</div>", figure.plot.svg(Shape::Wide));
+    let _ = writeln!(body, "<div class=\"narrow\">{}</div>", figure.plot.svg(Shape::Narrow));
+    if !figure.caption.is_empty() {
+        let _ = writeln!(body, "<figcaption>{}</figcaption>", html(&figure.caption));
+    }
+    body.push_str("</figure>\n");
+}
+
+fn table(body: &mut String, table: &Table) {
+    let _ = writeln!(
+        body,
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n<table>\n<thead><tr>",
+        html(&table.name)
+    );
+    for column in &table.columns {
+        let _ = write!(body, "<th scope=\"col\"{}>{}</th>", class(column), html(&column.title));
+    }
+    body.push_str("</tr></thead>\n<tbody>\n");
+    for row in &table.rows {
+        body.push_str("<tr>");
+        for (i, (cell, column)) in row.iter().zip(&table.columns).enumerate() {
+            if i == 0 {
+                let _ = write!(body, "<th scope=\"row\"{}>{}</th>", class(column), content(cell));
+            } else {
+                let _ = write!(body, "<td{}>{}</td>", class(column), content(cell));
+            }
+        }
+        body.push_str("</tr>\n");
+    }
+    body.push_str("</tbody>\n</table>\n</div>\n");
+    if !table.caption.is_empty() {
+        let _ = writeln!(body, "<p class=\"caption\">{}</p>", html(&table.caption));
+    }
+}
+
+fn class(column: &Column) -> &'static str {
+    if column.numeric { " class=\"n\"" } else { "" }
+}
+
+fn content(cell: &Cell) -> String {
+    let text = html(&cell.text);
+    if cell.best { format!("<strong>{text}</strong>") } else { text }
+}

@@ -1,0 +1,81 @@
+//! Reports: tables and plots as pure functions of run directories.
+//!
+//! ```text
+//! read       run directories → RunData            what is broken is named, the rest kept
+//! groups     what varies, which runs are seeds of one another, means and deviations
+//! results, curves, grid → Document                tables, plots, commands
+//! plot       → SVG;  html, markdown → files
+//! ```
+//!
+//! Nothing is written before all input has been read, so that a mistyped path leaves no trace. The same runs give the same
+//! files, byte for byte.
+
+mod curves;
+mod document;
+mod grid;
+mod groups;
+mod html;
+mod markdown;
+mod plot;
+mod read;
+mod results;
+pub mod text;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Outcome};
+
+/// Plots and tables lie in this folder beside the page.
+const FOLDER: &str = "report";
+
+/// What [`write`] made.
+#[derive(Debug)]
+pub struct Written {
+    /// The page.
+    pub html: PathBuf,
+    /// All files, the page among them.
+    pub files: Vec<PathBuf>,
+    /// How many runs it tells about.
+    pub runs: usize,
+    /// What could not be read, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// Writes a report about the runs at or below `paths` into the folder `out`: `report.html`, `report.md` and, in `out/report/`,
+/// each table as CSV and each plot as SVG. `commands` are shown as what made it all; they may be empty.
+pub fn write(paths: &[PathBuf], out: &Path, title: &str, commands: &[String]) -> Outcome<Written> {
+    let mut problems = Vec::new();
+    let found = read::find(paths, &mut problems).map_err(Failure::input)?;
+    let runs: Vec<_> = found.iter().map(|(dir, name)| read::read(dir, name, &mut problems)).collect();
+    let document = results::document(title, commands, &runs, &problems);
+    let folder = out.join(FOLDER);
+    let mut files = vec![(out.join("report.html"), html::page(&document))];
+    files.push((out.join("report.md"), markdown::text(&document, FOLDER)));
+    files.extend(document.figures().iter().map(|f| (folder.join(format!("{}.svg", f.name)), f.plot.file())));
+    files.extend(document.tables().iter().map(|t| (folder.join(format!("{}.csv", t.name)), markdown::csv(t))));
+    fs::create_dir_all(&folder).map_err(|e| cannot(&folder, &e))?;
+    for (path, text) in &files {
+        put(path, text).map_err(|e| cannot(path, &e))?;
+    }
+    let files: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();
+    Ok(Written { html: files[0].clone(), files, runs: runs.len(), problems })
+}
+
+fn cannot(path: &Path, error: &std::io::Error) -> Failure {
+    let mut failure = Failure::disk(path, error);
+    failure.message += "; --out chooses another place";
+    failure
+}
+
+/// A reader sees the old file or the new one, never half of one.
+fn put(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}.tmp", std::process::id()));
+    let aside = PathBuf::from(aside);
+    let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written
+}

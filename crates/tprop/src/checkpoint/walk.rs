@@ -1,0 +1,107 @@
+//! Between a snapshot and the values that it is a copy of.
+
+use std::collections::BTreeMap;
+
+use super::{Snapshot, Tensor};
+use crate::params::{Params, Walk};
+use crate::real::Real;
+
+/// Walks the tensors of a set of weights under `prefix`.
+pub fn walk_params<T: Real>(prefix: &str, params: &mut Params<T>, walk: &mut dyn Walk<T>) {
+    let plan = params.plan().clone();
+    for (entry, id) in plan.entries().iter().zip(plan.ids()) {
+        let rows = if entry.vector { 0 } else { entry.rows };
+        walk.tensor(&format!("{prefix}{}", entry.name), rows, entry.cols, params.get_mut(id));
+    }
+}
+
+fn dims(rows: usize, cols: usize) -> Vec<usize> {
+    if rows == 0 { vec![cols] } else { vec![rows, cols] }
+}
+
+/// Copies what it is shown into a snapshot. (A tensor of 0 rows is a vector.)
+#[derive(Debug)]
+pub struct SnapshotWriter<'a>(pub &'a mut Snapshot);
+
+impl<T: Real> Walk<T> for SnapshotWriter<'_> {
+    fn count(&mut self, name: &str, value: &mut u64) {
+        self.0.meta.insert(format!("count.{name}"), value.to_string());
+    }
+    fn real(&mut self, name: &str, value: &mut f64) {
+        // The bits, because decimal digits would have to be trusted; the digits, for people.
+        self.0.meta.insert(format!("real.{name}"), format!("{:016x} {value}", value.to_bits()));
+    }
+    fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]) {
+        let mut bytes = Vec::new();
+        T::write_le(values, &mut bytes);
+        self.0.tensors.push(Tensor { name: name.into(), dims: dims(rows, cols), kind: T::NAME.into(), bytes });
+    }
+}
+
+/// Puts the values of a snapshot back; collects what does not fit.
+#[derive(Debug)]
+pub struct SnapshotReader<'a> {
+    snapshot: &'a Snapshot,
+    tensors: BTreeMap<&'a str, &'a Tensor>,
+    problem: Option<String>,
+}
+
+impl<'a> SnapshotReader<'a> {
+    /// Reads from a snapshot.
+    pub fn new(snapshot: &'a Snapshot) -> Self {
+        let tensors = snapshot.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
+        Self { snapshot, tensors, problem: None }
+    }
+
+    /// The first thing that did not fit, if any.
+    pub fn finish(self) -> Result<(), String> {
+        self.problem.map_or(Ok(()), Err)
+    }
+
+    fn complain(&mut self, what: String) {
+        self.problem.get_or_insert(what);
+    }
+}
+
+impl<T: Real> Walk<T> for SnapshotReader<'_> {
+    fn count(&mut self, name: &str, value: &mut u64) {
+        match self.snapshot.meta.get(&format!("count.{name}")).map(|s| s.parse()) {
+            Some(Ok(v)) => *value = v,
+            _ => self.complain(format!("the counter {name} is missing")),
+        }
+    }
+    fn real(&mut self, name: &str, value: &mut f64) {
+        let bits = self.snapshot.meta.get(&format!("real.{name}")).and_then(|s| s.split(' ').next());
+        match bits.map(|b| u64::from_str_radix(b, 16)) {
+            Some(Ok(bits)) => *value = f64::from_bits(bits),
+            _ => self.complain(format!("the number {name} is missing")),
+        }
+    }
+    fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]) {
+        match self.tensors.get(name) {
+            None => self.complain(format!("the tensor {name} is missing")),
+            Some(t) if t.dims != dims(rows, cols) || t.kind != T::NAME || t.bytes.len() != size_of_val(values) => {
+                let wanted = dims(rows, cols);
+                let (kind, found) = (t.kind.clone(), t.dims.clone());
+                self.complain(format!("the tensor {name} is {kind} {found:?}; {} {wanted:?} is wanted", T::NAME));
+            }
+            Some(t) => T::read_le(&t.bytes, values),
+        }
+    }
+}
+
+/// Finds the first tensor with a value that is not finite.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    pub sick: Option<String>,
+}
+
+impl<T: Real> Walk<T> for Health {
+    fn count(&mut self, _: &str, _: &mut u64) {}
+    fn real(&mut self, _: &str, _: &mut f64) {}
+    fn tensor(&mut self, name: &str, _: usize, _: usize, values: &mut [T]) {
+        if self.sick.is_none() && !crate::kernel::all_finite(values) {
+            self.sick = Some(name.to_owned());
+        }
+    }
+}
