@@ -374,8 +374,8 @@ fn a_killed_driver_loses_nothing_and_does_nothing_twice() {
         once(&place.join(&out), 4, 3);
         assert_eq!(figures(&place, &out), whole, "round {round}");
         for run in &interrupted {
-            let record = std::fs::read_to_string(run.join("record.jsonl")).unwrap();
-            assert!(record.contains("\"event\":\"resume\""), "{} began again instead of going on", run.display());
+            let sessions = std::fs::read_to_string(run.join("sessions.jsonl")).unwrap();
+            assert!(sessions.contains("\"from\":\"step-"), "{} began again instead of going on", run.display());
         }
         resumed += interrupted.len();
     }

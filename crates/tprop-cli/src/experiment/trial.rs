@@ -144,7 +144,8 @@ pub enum Found {
 
 /// Looks into a trial's directory.
 pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
-    if !has_checkpoint(dir) {
+    // Settings are written last: without them the run was never begun.
+    if !has_checkpoint(dir) || !dir.join("settings.toml").is_file() {
         return Ok(Found::Nothing);
     }
     let unreadable = |path: &Path, what: String| {
@@ -156,8 +157,11 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
     let path = dir.join("settings.toml");
     let file = typed::read_file(&path)?;
     let theirs = Settings::resolve(&Sources { file, arguments: Vec::new() })?;
-    // The source is part of the directory's name as it was typed; the run knows it by its full path.
-    let shapes = |name: &&str| !NEUTRAL.contains(name) && *name != "data.source";
+    // The source is part of the directory's name as it was typed; the run knows it by its full path, and writes down how many shares
+    // `auto` was.
+    let auto = trial.settings.shares().is_none();
+    let shapes =
+        |name: &&str| !NEUTRAL.contains(name) && *name != "data.source" && !(auto && *name == "cluster.shares");
     let differ: Vec<_> = trial.settings.differences(&theirs).into_iter().filter(shapes).collect();
     if !differ.is_empty() {
         let what = format!("this run was made with other settings ({})", differ.join(", "));
