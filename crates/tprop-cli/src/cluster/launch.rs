@@ -68,6 +68,19 @@ fn refuse(rank: usize, message: String) -> Failure {
     Failure::input(if rank == 0 { message } else { String::new() })
 }
 
+/// Refuses what each of several processes would do for itself.
+pub fn refuse_several() -> Outcome {
+    match launched() {
+        Some((size, rank)) if size > 1 => Err(refuse(
+            rank,
+            format!(
+                "the launcher started {size} processes, but only train, resume and plan share their work: start this one without a launcher"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Joins the others, if there may be any. Also says whether a launcher was at work.
 #[cfg(not(feature = "mpi"))]
 pub fn join() -> Outcome<(Member, bool)> {

@@ -17,6 +17,7 @@ use tprop::train::{TrainError, Trainer, Watch, Why, Wish};
 
 use crate::console;
 use crate::failure::{Failure, Outcome};
+use crate::run::Run;
 use crate::settings::Settings;
 use launch::Member;
 
@@ -34,13 +35,15 @@ pub struct Cluster {
     launched: bool,
     /// The others have been told what to do.
     announced: AtomicBool,
+    /// They have seen the end of it as well.
+    over: AtomicBool,
 }
 
 impl Cluster {
     /// Joins the other ranks, if a launcher says that there are any.
     pub fn join() -> Outcome<Self> {
         let (member, launched) = launch::join()?;
-        let cluster = Self { member, launched, announced: AtomicBool::new(false) };
+        let cluster = Self { member, launched, announced: AtomicBool::new(false), over: AtomicBool::new(false) };
         if cluster.comm().size() > 1 {
             peers::watch(cluster.comm());
         }
@@ -89,6 +92,11 @@ impl Cluster {
         Some((here / neighbours).max(1))
     }
 
+    /// For commands that a launcher should not start several times.
+    pub fn refuse_launcher() -> Outcome {
+        launch::refuse_several()
+    }
+
     /// For commands that one process does.
     pub fn refuse_several(&self, command: &str) -> Outcome {
         match self.comm().size() {
@@ -97,34 +105,41 @@ impl Cluster {
         }
     }
 
-    /// Tells the others what to do, compares what they found with what is here, and hands out the state. A fresh run begins with
-    /// rank 0's weights.
-    pub fn announce(
-        &self,
-        job: &Job,
-        trainer: &mut Trainer<'_, f32>,
-        state: Option<(&Snapshot, Option<&Snapshot>)>,
-    ) -> Outcome {
-        let _ = RUN.set(job.run.clone());
-        launch::note(trainer.step() + u64::from(state.is_some()));
+    /// Tells the others what to do and compares what they found with what is here; before any file is made.
+    pub fn announce(&self, job: &Job) -> Outcome {
         if self.comm().size() == 1 {
             return Ok(());
         }
         self.announced.store(true, Ordering::Relaxed);
         spread(self.comm(), serde_json::to_vec(job).expect("strings and numbers"));
-        if let Some(problem) = serve::problems(self.comm(), String::new()) {
-            return Err(Failure::input(problem));
+        match serve::problems(self.comm(), String::new()) {
+            None => Ok(()),
+            Some(problem) => {
+                self.over.store(true, Ordering::Relaxed);
+                Err(Failure::input(problem))
+            }
         }
+    }
+
+    /// Hands out the state of a run; a fresh one begins with rank 0's weights.
+    pub fn begin(&self, run: &Run, trainer: &mut Trainer<'_, f32>, state: Option<(&Snapshot, Option<&Snapshot>)>) {
+        let _ = RUN.set(run.name());
+        launch::note(state.map_or(0, |_| trainer.step() + 1));
+        if self.comm().size() == 1 {
+            return;
+        }
+        spread(self.comm(), run.name().into_bytes());
         self.hand_out(state);
         if state.is_none() {
             serve::same_weights(self.comm(), trainer.params_mut());
         }
-        Ok(())
+        serve::same_rate(self.comm(), trainer);
     }
 
     /// Every rank has read the same command line and does the same; none is told anything.
     pub fn all_do_the_same(&self) {
         self.announced.store(true, Ordering::Relaxed);
+        self.over.store(true, Ordering::Relaxed);
     }
 
     /// Gives all ranks a snapshot, or tells them that the run is over.
@@ -155,6 +170,7 @@ impl Cluster {
                 Err(_) => self.fail(Failure::from(end.expect_err("just seen"))),
             }
         }
+        self.over.store(true, Ordering::Relaxed);
         end
     }
 
@@ -184,13 +200,20 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             return;
         }
-        if self.comm().size() > 1 && !self.serves() && !self.announced.load(Ordering::Relaxed) {
+        let leads = self.comm().size() > 1 && !self.serves();
+        let announced = self.announced.load(Ordering::Relaxed);
+        if leads && !announced {
             spread(self.comm(), serve::NOTHING.to_vec());
         }
+        // Something went wrong on rank 0 alone, and the others wait for it.
+        let abandoned = leads && announced && !self.over.load(Ordering::Relaxed);
         match &mut self.member {
-            Member::Alone => {}
+            Member::Alone => debug_assert!(!abandoned),
             #[cfg(feature = "mpi")]
-            Member::Rank(office) => office.take().expect("open until the end").close(),
+            Member::Rank(office) => {
+                let office = office.take().expect("open until the end");
+                if abandoned { office.abandon() } else { office.close() }
+            }
         }
     }
 }
@@ -198,12 +221,21 @@ impl Drop for Cluster {
 /// Where the run can be taken up again.
 fn last_words() -> String {
     let Some(run) = RUN.get() else { return "The job ends; nothing has been trained yet".to_owned() };
-    match launch::last_step() {
+    match newest(run).or(launch::last_step()) {
         None => format!("The job ends; {run} has no checkpoint yet"),
         Some(step) => format!(
             "The job ends; the last checkpoint of {run} is that of update {step}, and `tprop resume {run}` under the same launcher goes on"
         ),
     }
+}
+
+/// The newest checkpoint that can be seen from here.
+fn newest(run: &str) -> Option<u64> {
+    let steps = std::fs::read_dir(std::path::Path::new(run).join("checkpoints")).ok()?.flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        name.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok()
+    });
+    steps.max()
 }
 
 struct Noting<'a>(&'a mut dyn Watch);
@@ -213,6 +245,9 @@ type Told = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 impl Watch for Noting<'_> {
     fn event(&mut self, event: &Event) -> Told {
         self.0.event(event)
+    }
+    fn updated(&mut self, step: u64) -> Told {
+        self.0.updated(step)
     }
     fn wish(&mut self) -> Wish {
         self.0.wish()

@@ -15,7 +15,6 @@ use tprop::train::{Data, TrainError, Trainer, Watch, Wish};
 use super::{Cluster, RUN};
 use crate::commands::prepare;
 use crate::failure::{Failure, Outcome};
-use crate::run::Run;
 use crate::settings::{Settings, Sources, typed};
 use crate::signals::Signals;
 
@@ -29,17 +28,14 @@ pub struct Job {
     /// Fingerprints.
     corpus: String,
     program: String,
-    /// The run's directory as rank 0 knows it.
-    pub run: String,
     /// A new run, for which every rank has read its own command line.
     new: bool,
 }
 
 impl Job {
     /// As rank 0 sees it.
-    pub fn new(settings: &Settings, corpus: &Corpus, run: &Run, new: bool) -> Outcome<Self> {
-        let corpus = corpus.fingerprint.clone();
-        Ok(Self { settings: settings.to_toml(), corpus, program: program(), run: run.name(), new })
+    pub fn new(settings: &Settings, corpus: &Corpus, new: bool) -> Self {
+        Self { settings: settings.to_toml(), corpus: corpus.fingerprint.clone(), program: program(), new }
     }
 }
 
@@ -63,6 +59,12 @@ pub fn same_weights(comm: &dyn Comm, params: &mut Params<f32>) {
     f32::read_le(&spread(comm, bytes), params.all_mut());
 }
 
+/// All ranks take rank 0's rate: it may have been changed for the rest of the run.
+pub fn same_rate(comm: &dyn Comm, trainer: &mut Trainer<'_, f32>) {
+    let bytes = spread(comm, trainer.rate().to_le_bytes().to_vec());
+    trainer.set_rate(bytes.first_chunk().map_or(f64::NAN, |bytes| f64::from_le_bytes(*bytes)));
+}
+
 /// Settings that may differ between machines.
 const LOCAL: [&str; 4] = ["data.source", "data.dir", "train.threads", "cluster.shares"];
 
@@ -71,7 +73,6 @@ pub fn serve(cluster: &Cluster, own: Option<&Settings>) -> Outcome {
     let comm = cluster.comm();
     let job: Option<Job> = serde_json::from_slice(&spread(comm, Vec::new())).expect("rank 0 writes it");
     let Some(job) = job else { return Ok(()) };
-    let _ = RUN.set(job.run.clone());
     let found = prepared(cluster, &job, own);
     let problem = found.as_ref().err().map_or(String::new(), |failure| failure.message.clone());
     // Rank 0 tells what is wrong.
@@ -83,9 +84,12 @@ pub fn serve(cluster: &Cluster, own: Option<&Settings>) -> Outcome {
     let shared = cluster.in_shares(&settings)?;
     let data = Data::new(&corpus.train, &corpus.valid, &corpus.test);
     let mut trainer = Trainer::new(&model, data, settings.train(), &shared).unwrap_or_else(|e| cluster.fail(e.into()));
+    let run = spread(comm, Vec::new());
+    let _ = RUN.set(String::from_utf8_lossy(&run).into_owned());
     if !take_state(cluster, &mut trainer) {
         same_weights(comm, trainer.params_mut());
     }
+    same_rate(comm, &mut trainer);
     let mut silent = Silent(Signals::listen());
     loop {
         match trainer.run(&mut silent) {

@@ -21,12 +21,16 @@ mod watch;
 use clap::CommandFactory;
 
 use crate::args::{Command, Line};
+use crate::cluster::Cluster;
 use crate::console;
 use crate::failure::{Failure, Outcome};
 use crate::settings;
 
 /// Does what was asked for.
 pub fn run(command: Command) -> Outcome {
+    if !matches!(command, Command::Train(_) | Command::Resume(_) | Command::Plan(_)) {
+        Cluster::refuse_launcher()?;
+    }
     match command {
         Command::Train(args) => train::train(&args),
         Command::Resume(args) => resume::resume(&args),

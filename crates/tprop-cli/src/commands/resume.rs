@@ -57,6 +57,7 @@ pub fn resume(args: &args::Resume) -> Outcome {
         return Ok(());
     }
     disk::check_room(store.dir(), snapshot.size(), settings.checkpointing().keep)?;
+    cluster.announce(&Job::new(&settings, &corpus, false))?;
 
     // From here on the run's files change.
     let signals = Signals::listen();
@@ -91,12 +92,13 @@ pub fn resume(args: &args::Resume) -> Outcome {
         signals,
         step,
     });
-    let job = Job::new(&settings, &corpus, &run, false)?;
-    cluster.announce(&job, &mut trainer, Some((&snapshot, best.as_ref())))?;
+    if changed.contains_key("optim.lr") {
+        trainer.set_rate(settings.optim().rate);
+    }
+    cluster.begin(&run, &mut trainer, Some((&snapshot, best.as_ref())));
     watcher.progress().line(&format!("going on from update {} ({file})", grouped(step)));
     if changed.contains_key("optim.lr") {
         let rate = settings.optim().rate;
-        trainer.set_rate(rate);
         watcher.tell(&Event::Rate(RateChange { step, rate, reason: "optim.lr was changed".into() }))?;
     }
     go(trainer, watcher, &run, &corpus, args.telling, &cluster)

@@ -63,6 +63,7 @@ pub fn train(args: &args::Train) -> Outcome {
         cluster.refuse_several("train --dry-run")?;
         return dry_run(&mut trainer, &settings, &summary, need, args.telling.json);
     }
+    cluster.announce(&Job::new(&settings, &corpus, true))?;
     make_absolute(&mut settings);
     let place = args.run.as_deref().unwrap_or(Path::new("runs"));
     disk::check_room(place, trainer.snapshot_bytes(), settings.checkpointing().keep)?;
@@ -88,7 +89,7 @@ pub fn train(args: &args::Train) -> Outcome {
         signals,
         step: 0,
     });
-    cluster.announce(&Job::new(&settings, &corpus, &run, true)?, &mut trainer, None)?;
+    cluster.begin(&run, &mut trainer, None);
     watcher.tell(&Event::Start(start(&model, &corpus, updates, comm.size(), args.from.as_deref())))?;
     go(trainer, watcher, &run, &corpus, args.telling, &cluster)
 }
