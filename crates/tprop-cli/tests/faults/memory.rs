@@ -15,7 +15,8 @@ fn resident(id: u32) -> u64 {
 #[test]
 fn memory_does_not_grow() {
     let place = place();
-    let (warm, last) = if full() { (1_000, 10_000) } else { (500, 2_500) };
+    // The allocator settles slowly: some tens of kilobytes in the first thousands of steps, with two threads that hand memory over.
+    let (warm, last) = if full() { (5_000, 15_000) } else { (500, 2_500) };
     let args = train(0, "run", &["train.patience=0"]);
     let args: Vec<&str> =
         args.into_iter().map(|a| if a == "train.epochs=3" { "train.epochs=1000000" } else { a }).collect();
@@ -34,9 +35,12 @@ fn memory_does_not_grow() {
     assert_eq!(ended(&mut child, "TERM").code(), Some(143));
     let growth = at[1] as f64 / at[0] as f64 - 1.0;
     // A few pages of the allocator's own come and go; over few steps they weigh more.
-    let slack = if full() { 256 << 10 } else { 1 << 20 };
-    assert!(at[0] > 0 && (growth < 0.01 || at[1] < at[0] + slack), "{at:?}");
-    row("steps", last, &format!("resident memory {} → {} KB ({:+.2} %)", at[0] / 1024, at[1] / 1024, 100.0 * growth));
+    assert!(at[0] > 0 && (growth < 0.01 || (!full() && at[1] < at[0] + (1 << 20))), "{at:?}");
+    row(
+        "steps",
+        last - warm,
+        &format!("resident memory {} → {} KB ({:+.2} %)", at[0] / 1024, at[1] / 1024, 100.0 * growth),
+    );
 }
 
 #[test]
