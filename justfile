@@ -18,6 +18,7 @@ faults:
 audit:
     scripts/deny
     scripts/memcheck
+    scripts/miri
 
 # Kernels beside their slow twins.
 bench:

@@ -173,7 +173,12 @@ impl<T: Real> Model<T> {
 
     /// Fresh gradients.
     pub fn grads(&self) -> Grads<T> {
-        Grads::new(&self.plan, (!self.config.tied).then_some(self.embed))
+        Grads::new(&self.plan, self.sparse())
+    }
+
+    /// The tensor whose gradient has few rows that are not 0: the embedding, unless it is the output weights too.
+    pub fn sparse(&self) -> Option<Id> {
+        (!self.config.tied).then_some(self.embed)
     }
 
     /// Tensors whose gradients become ready together, in the order in which they do: the output layer, the cells from the top down, the

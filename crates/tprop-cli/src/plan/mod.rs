@@ -103,9 +103,10 @@ fn row(work: &Work, rates: &Rates, network: &Network, ranks: usize) -> Option<Ro
     })
 }
 
-/// The number of ranks from which on more of them make a pass slower.
+/// The number of ranks from which on more of them make a pass slower, to about one in twenty.
 pub fn turning_point(work: &Work, rates: &Rates, network: &Network) -> Option<Row> {
-    let rows = (1..=work.things).filter_map(|ranks| predict(work, rates, network, ranks));
+    let numbers = std::iter::successors(Some(1), |&n: &usize| Some((n + 1).max(n + n / 20)));
+    let rows = numbers.take_while(|&n| n <= work.things).filter_map(|ranks| predict(work, rates, network, ranks));
     rows.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }
 

@@ -102,8 +102,15 @@ impl Work {
 
     /// What the busiest of so many ranks gets; nothing if there is not enough for all.
     pub fn dealt(&self, ranks: usize) -> Option<Dealt> {
-        let shares = self.shares.max(ranks);
-        let deal = Shares::deal(&InShares::new(Solo, shares), self.things, "").ok()?;
+        if ranks > self.things {
+            return None;
+        }
+        let tokens = |things: usize| (self.tokens as f64 * things as f64 / self.things as f64) as usize;
+        if ranks >= self.shares {
+            // One share a rank.
+            return Some(Dealt { tokens: tokens(self.things.div_ceil(ranks)), nodes: 1, merges: 0 });
+        }
+        let deal = Shares::deal(&InShares::new(Solo, self.shares), self.things, "").ok()?;
         if deal.count() < ranks {
             return None;
         }
@@ -111,7 +118,7 @@ impl Work {
         let most = (0..ranks).map(things).max()?;
         let nodes = (0..ranks).map(|rank| deal.nodes_among(rank, ranks).len()).max()?;
         let own = share(deal.count(), 0, ranks).len();
-        Some(Dealt { tokens: self.tokens * most / self.things, nodes, merges: own - 1 })
+        Some(Dealt { tokens: tokens(most), nodes, merges: own - 1 })
     }
 }
 

