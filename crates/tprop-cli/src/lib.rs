@@ -35,6 +35,20 @@ pub fn read_settings(text: &str) -> Result<String, String> {
     Ok(settings.to_toml())
 }
 
+/// Reads what an experiment remembers, `study.json` and `outcomes.jsonl`, from any bytes: whether each was readable.
+/// For property tests and fuzz targets.
+pub fn read_experiment(bytes: &[u8]) -> (Result<(), String>, Result<(), String>) {
+    experiment::read_state(bytes)
+}
+
+/// Reads a sweep's file, as `tprop sweep` does: nothing, or the sentence of the refusal. For property tests and fuzz targets.
+///
+/// # Errors
+/// If `tprop sweep` would refuse it.
+pub fn read_sweep(text: &str) -> Result<(), String> {
+    experiment::read_sweep(text)
+}
+
 /// Reads the command line, does what it asks for, and says how that ended.
 pub fn program() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {

@@ -112,6 +112,29 @@ fn a_sweep_runs_each_point_once_and_leaves_its_tables() {
     assert_eq!(place.files(), files);
 }
 
+#[test]
+fn records_are_enough_to_know_what_has_been_done() {
+    let place = Place::new();
+    small_sweep(&place, "");
+    place.run(&["sweep", "s.toml", "--out", "o", "--quiet"]).ok();
+    let whole = figures(&place, "o");
+    // What is kept for good: records and settings, no weights, of all but one trial, whose record lost its end.
+    let runs: Vec<_> = events(&place.join("o")).into_keys().collect();
+    for run in &runs {
+        std::fs::remove_dir_all(place.join("o/runs").join(run).join("checkpoints")).unwrap();
+    }
+    let cut = place.join("o/runs").join(&runs[2]).join("record.jsonl");
+    let text = std::fs::read_to_string(&cut).unwrap();
+    let ended = text.trim_end().rfind('\n').unwrap() + 1;
+    std::fs::write(&cut, &text[..ended]).unwrap();
+    let again = place.run(&["sweep", "s.toml", "--out", "o"]).ok();
+    assert!(again.err.contains("3 trials that have ended are taken up"), "{again:?}");
+    assert_eq!(figures(&place, "o"), whole);
+    let weights = |run: &String| place.join("o/runs").join(run).join("checkpoints").exists();
+    assert_eq!(runs.iter().filter(|run| weights(run)).collect::<Vec<_>>(), [&runs[2]]);
+    once(&place.join("o"), 4, 2);
+}
+
 fn figures_of(out: &Path) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(out.join("table.json")).unwrap()).unwrap()
 }
@@ -420,4 +443,44 @@ fn a_second_driver_waits_outside_and_a_signal_ends_all_trials_in_order() {
         let record = std::fs::read_to_string(run.unwrap().path().join("record.jsonl")).unwrap();
         assert!(record.contains("\"reason\":\"stopped\""), "{record}");
     }
+}
+
+/// What is read again later is refused in words if it is not what it was.
+#[test]
+fn any_bytes_are_read_or_refused() {
+    use proptest::prelude::*;
+    let good = r#"{"format":1,"name":"s","version":"0.1.0","hash":"00","cells":{"a":["x"]}}"#;
+    assert_eq!(tprop_cli::read_experiment(good.as_bytes()).0, Ok(()));
+    let line = "{\"trial\":\"a\",\"outcome\":\"failed\",\"reason\":\"b\"}\n";
+    assert_eq!(tprop_cli::read_experiment(line.as_bytes()).1, Ok(()));
+    let sweep = format!("{BASE}[grid]\noptim.lr = [0.02, 0.1]\n[sweep]\nseeds = 2\n");
+    assert_eq!(tprop_cli::read_sweep(&sweep), Ok(()));
+    let deep = "[".repeat(100_000);
+    let damaged = |text: String| {
+        let at = 0..text.len();
+        (at, any::<u8>(), 0..4usize).prop_map(move |(at, byte, kind)| {
+            let mut bytes = text.clone().into_bytes();
+            match kind {
+                0 => bytes[at] = byte,
+                1 => bytes.truncate(at),
+                2 => bytes.insert(at, byte),
+                _ => bytes.extend_from_within(at..),
+            }
+            bytes
+        })
+    };
+    let any = prop_oneof![
+        damaged(good.to_owned()),
+        damaged(line.to_owned()),
+        damaged(sweep),
+        Just(deep.into_bytes()),
+        prop::collection::vec(any::<u8>(), 0..200),
+    ];
+    proptest!(ProptestConfig::with_cases(2_000), |(bytes in any)| {
+        let (study, outcomes) = tprop_cli::read_experiment(&bytes);
+        prop_assert!(study.is_ok() || study.is_err_and(|why| !why.is_empty()));
+        prop_assert!(outcomes.is_ok() || outcomes.is_err_and(|why| why.starts_with("line ")));
+        let read = std::str::from_utf8(&bytes).map_or(Ok(()), tprop_cli::read_sweep);
+        prop_assert!(read.as_ref().is_ok_and(|()| true) || read.as_ref().is_err_and(|why| !why.contains('\n')), "{read:?}");
+    });
 }

@@ -108,6 +108,17 @@ pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
     Ok(())
 }
 
+/// Whether bytes can be read as `study.json`, and as `outcomes.jsonl`.
+pub fn read_state(bytes: &[u8]) -> (Result<(), String>, Result<(), String>) {
+    let outcomes = out::read_outcomes(bytes).map(drop).map_err(|(line, why)| format!("line {line}: {why}"));
+    (Identity::read(bytes).map(drop), outcomes)
+}
+
+/// Whether a text can be read as a sweep's file.
+pub fn read_sweep(text: &str) -> Result<(), String> {
+    sweep_file::read(text, Path::new("sweep.toml"), Vec::new()).map(drop).map_err(|e| e.to_string())
+}
+
 /// The cells that `--only` names: each word is some parts of a cell's name, in order.
 fn select(study: &Study, only: &[String]) -> Outcome<Vec<usize>> {
     let matches = |cell: &str, word: &str| {

@@ -21,7 +21,8 @@ use sha2::{Digest, Sha256};
 use super::grid::shown;
 use super::study::{Next, Plan, Study};
 use super::trial::Ended;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
+use crate::run::Lock;
 use crate::settings::Typed;
 
 /// Version of `study.json`.
@@ -74,6 +75,11 @@ impl Identity {
         Self { format: FORMAT, name: study.name.clone(), version, hash, cells }
     }
 
+    /// From the text of `study.json`.
+    pub fn read(text: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(text).map_err(|e| e.to_string())
+    }
+
     /// How this differs from what `old` ran, in a few words.
     fn differs(&self, old: &Self) -> String {
         let mut said = Vec::new();
@@ -104,7 +110,7 @@ impl Identity {
 #[derive(Debug)]
 pub struct Out {
     dir: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 /// A line of `outcomes.jsonl`.
@@ -136,10 +142,10 @@ impl Out {
             }
             Err(e) => return Err(disk(e)),
         }
-        let lock = take(dir)?;
+        let lock = Lock::take(&dir.join("lock"), dir)?;
         if state.is_file() {
-            let text = fs::read_to_string(&state).map_err(disk)?;
-            let old: Identity = serde_json::from_str(&text).map_err(|e| {
+            let text = fs::read(&state).map_err(disk)?;
+            let old = Identity::read(&text).map_err(|e| {
                 Failure::input(format!("{}: not readable ({e}); choose another --out", state.display()))
             })?;
             if old.hash != identity.hash {
@@ -197,16 +203,9 @@ impl Out {
             let cut = OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(whole as u64));
             cut.map_err(|e| Failure::disk(&path, &e))?;
         }
-        let mut outcomes = Vec::new();
-        for (i, line) in bytes[..whole].split(|b| *b == b'\n').filter(|line| !line.is_empty()).enumerate() {
-            let note: Note = serde_json::from_slice(line).map_err(|e| {
-                Failure::input(format!("{}: line {}: not readable ({e}); remove the file", path.display(), i + 1))
-            })?;
-            let ended =
-                if note.outcome == "diverged" { Ended::Diverged(note.reason) } else { Ended::Failed(note.reason) };
-            outcomes.push((note.trial, ended));
-        }
-        Ok(outcomes)
+        read_outcomes(&bytes[..whole]).map_err(|(line, e)| {
+            Failure::input(format!("{}: line {line}: not readable ({e}); remove the file", path.display()))
+        })
     }
 
     /// Remembers a bad end.
@@ -228,6 +227,17 @@ impl Out {
     }
 }
 
+/// From the text of `outcomes.jsonl`; or the number of the line that is none, and why.
+pub fn read_outcomes(text: &[u8]) -> Result<Vec<(String, Ended)>, (usize, String)> {
+    let lines = text.split(|b| *b == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
+    let outcome = |(i, line): (usize, &[u8])| {
+        let note: Note = serde_json::from_slice(line).map_err(|e| (i + 1, e.to_string()))?;
+        let diverged = note.outcome == "diverged";
+        Ok((note.trial, if diverged { Ended::Diverged(note.reason) } else { Ended::Failed(note.reason) }))
+    };
+    lines.map(outcome).collect()
+}
+
 fn note(trial: &str, ended: &Ended) -> String {
     let (outcome, reason) = match ended {
         Ended::Finished(end) => ("finished", &end.reason),
@@ -236,23 +246,4 @@ fn note(trial: &str, ended: &Ended) -> String {
     };
     let note = Note { trial: trial.to_owned(), outcome: outcome.to_owned(), reason: reason.clone() };
     serde_json::to_string(&note).expect("plain data") + "\n"
-}
-
-/// Takes the directory; the system gives it back when this process ends, however it ends.
-fn take(dir: &Path) -> Outcome<File> {
-    let path = dir.join("lock");
-    let disk = |e: io::Error| Failure::disk(&path, &e);
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => {
-            let owner = fs::read_to_string(&path).unwrap_or_default();
-            let owner = tprop::vocab::printable(owner.trim());
-            let message = format!("{}: in use by process {owner}; wait for it, or stop it", dir.display());
-            return Err(Failure::new(Code::InUse, message));
-        }
-        Err(fs::TryLockError::Error(e)) => return Err(disk(e)),
-    }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(disk)?;
-    Ok(file)
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use tprop::record::{self, End, Eval, Event};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Code, Failure, Outcome};
+use crate::run::Lock;
 use crate::settings::table::TABLE;
 use crate::settings::typed;
 use crate::settings::{SettingError, Settings, Sources, Typed};
@@ -145,9 +146,11 @@ pub enum Found {
 /// Looks into a trial's directory.
 pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
     // Settings are written last: without them the run was never begun.
-    if !has_checkpoint(dir) || !dir.join("settings.toml").is_file() {
+    if !dir.join("settings.toml").is_file() {
         return Ok(Found::Nothing);
     }
+    // One that has ended is known by its record, even if its weights were removed; any other needs something to go on from.
+    let resumable = has_checkpoint(dir);
     let unreadable = |path: &Path, what: String| {
         Failure::input(format!(
             "{}: {what}; remove the run's directory, and the same command makes it anew",
@@ -168,8 +171,12 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
         return Err(unreadable(&path, what));
     }
     let path = dir.join("record.jsonl");
-    match record::read(&path) {
-        Ok(events) => Ok(Found::Run(Progress::of_events(events))),
+    if !resumable && !path.is_file() {
+        return Ok(Found::Nothing);
+    }
+    match record::read(&path).map(Progress::of_events) {
+        Ok(progress) if !resumable && progress.ended.is_none() => Ok(Found::Nothing),
+        Ok(progress) => Ok(Found::Run(progress)),
         Err(e) => Err(unreadable(&path, format!("cannot be read ({e})"))),
     }
 }
@@ -193,14 +200,11 @@ pub fn clear(dir: &Path) -> Outcome<bool> {
     if !dir.exists() {
         return Ok(true);
     }
-    let path = dir.join("lock");
-    let lock = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let lock = lock.map_err(|e| Failure::disk(&path, &e))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => return Ok(false),
-        Err(fs::TryLockError::Error(e)) => return Err(Failure::disk(&path, &e)),
-    }
+    let _lock = match Lock::take(&dir.join("lock"), dir) {
+        Ok(lock) => lock,
+        Err(failure) if failure.code == Code::InUse => return Ok(false),
+        Err(failure) => return Err(failure),
+    };
     let trouble = |e: io::Error| Failure::disk(dir, &e);
     for entry in fs::read_dir(dir).map_err(trouble)? {
         let entry = entry.map_err(trouble)?;
