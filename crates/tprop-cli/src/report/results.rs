@@ -298,7 +298,9 @@ pub fn command(run: &RunData) -> String {
     let mut words = vec!["tprop train".to_owned()];
     match &run.resolved {
         Some(settings) => {
-            words.extend(settings.spelt().iter().filter(|(n, _)| !harmless(n)).map(|(n, v)| shell(&format!("{n}={v}"))))
+            // One share is what a process alone has.
+            let told = |(n, v): &&(&str, String)| !harmless(n) && !(*n == "cluster.shares" && v == "1");
+            words.extend(settings.spelt().iter().filter(told).map(|(n, v)| shell(&format!("{n}={v}"))))
         }
         None => words.push(format!("--config {}", shell(&run.dir.join("settings.toml").to_string_lossy()))),
     }
