@@ -326,6 +326,14 @@ fn an_experiment_searches_reads_and_compares() {
     let best = trials.iter().filter(|t| t["cell"] == "t/k20" && t["settings"]["train.epochs"] == "1");
     let best =
         best.min_by(|a, b| a["valid_ppl"].as_f64().unwrap().total_cmp(&b["valid_ppl"].as_f64().unwrap())).unwrap();
+    // The report calls the runs as the table does, and has no search in it.
+    let names = figures["names"].as_object().unwrap();
+    assert_eq!(names.len(), 3, "{names:?}");
+    let report = std::fs::read_to_string(place.join("o/report.md")).unwrap();
+    assert!(
+        report.contains("4 short trials") && names.values().all(|n| report.contains(n.as_str().unwrap())),
+        "{report}"
+    );
     let chosen = figure("t/k20")["chosen"].as_str().unwrap().to_owned();
     let rate: f64 = best["settings"]["optim.lr"].as_str().unwrap().parse().unwrap();
     assert_eq!(chosen, format!("optim.lr={rate}"));

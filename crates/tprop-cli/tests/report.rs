@@ -297,3 +297,37 @@ fn a_run_leaves_one_event_file() {
     }
     assert_eq!((at, frames), (bytes.len(), told.count() + 1));
 }
+
+#[test]
+fn an_experiment_brings_its_tables_and_names() {
+    let place = Place::new();
+    for (seed, x) in [("1", 7.0), ("2", 7.5)] {
+        fake(&place, &format!("o/runs/long-{seed}"), &[&format!("train.seed={seed}")], &[9.0, x]);
+    }
+    fake(&place, "o/runs/short", &["optim.lr=0.3"], &[42.5]);
+    let table = r#"{"title": "T", "asks": "Is <it> so?", "command": "tprop reproduce x",
+        "tables": [{"title": "Part one", "header": ["", "B = 5"], "rows": [["a <b>row</b>", "7.25 ± 0.35 (paper 7.00)"]], "notes": ["A note."]}],
+        "names": {"long-1": "a <b>row</b>", "long-2": "a <b>row</b>"}}"#;
+    place.write("o/table.json", table);
+    place.run(&["report", "o"]).ok();
+    let (page, text) = (read(place.join("o/report.html")), read(place.join("o/report.md")));
+    for wanted in ["Part one", "7.25 ± 0.35 (paper 7.00)", "A note.", "tprop reproduce x", "1 short trials"] {
+        assert!(page.contains(wanted) && text.contains(wanted), "{wanted}");
+    }
+    assert!(
+        page.contains("a &lt;b&gt;row&lt;/b&gt;") && !page.contains("<b>row") && page.contains("Is &lt;it&gt; so?")
+    );
+    let groups = read(place.join("o/report/groups.csv"));
+    assert_eq!(csv_cell(&groups, "a <b>row</b>", "best_valid_ppl"), "7.25");
+    assert!(!text.contains("42.5") && !page.contains("42.50"), "the short trial is no result");
+
+    // Whatever is wrong with it is told, and the runs are shown without it.
+    for (broken, why) in
+        [("{", "not readable"), (&table.replace("\"B = 5\"", "\"B\", \"C\"")[..], "not as long as its heading")]
+    {
+        place.write("o/table.json", broken);
+        let ran = place.run(&["report", "o"]).ok();
+        assert!(ran.err.contains("table.json") && ran.err.contains(why), "{ran:?}");
+        assert!(read(place.join("o/report.md")).contains("42.5"));
+    }
+}

@@ -1,6 +1,6 @@
 //! The files and the page at the end of an experiment.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::{self, Comparison};
 use super::out::Out;
@@ -31,6 +31,8 @@ pub fn present(study: &Study, results: &Results, out: &Out, best: Option<f64>, j
     let mut value = serde_json::to_value(results).expect("plain data");
     value["comparisons"] = serde_json::to_value(&comparisons).expect("plain data");
     value["best_possible"] = best.into();
+    value["tables"] = serde_json::to_value(&sheets).expect("plain data");
+    value["names"] = serde_json::to_value(names(study, results)).expect("plain data");
     let text = serde_json::to_string_pretty(&value).expect("plain data");
     out.write("table.json", &(text + "\n"))?;
     if json { console::line(value) } else { console::data(&markdown) }
@@ -55,6 +57,31 @@ fn page(study: &Study, results: &Results, sheets: &[Sheet]) -> String {
     text += &bad("Trials that diverged", results.divergences().map(line).collect());
     text += &bad("Trials that failed (`--retry` runs them again)", results.failures().map(line).collect());
     text
+}
+
+/// What the runs behind the figures are called: the labels of their rows, with those of columns and tables where rows alone do not tell
+/// them apart. Empty for sweeps, whose points speak for themselves.
+fn names(study: &Study, results: &Results) -> BTreeMap<String, String> {
+    let runs = |cell: usize| results.figures[cell].runs.iter().map(|run| run.trim_start_matches("runs/").to_owned());
+    let mut names = BTreeMap::new();
+    for table in &study.tables {
+        for (row, cells) in table.rows.iter().zip(&table.cells) {
+            // Columns may be other figures of the same runs.
+            let told: Vec<Vec<String>> =
+                cells.iter().map(|c| runs(*c).collect::<Vec<_>>()).filter(|r| !r.is_empty()).collect();
+            let one = told.windows(2).all(|pair| pair[0] == pair[1]);
+            for (column, cell) in table.columns.iter().zip(cells) {
+                let mut name = if one { row.clone() } else { format!("{row}, {column}") };
+                if study.tables.len() > 1 {
+                    name = format!("{}: {name}", table.name);
+                }
+                for run in runs(*cell) {
+                    names.entry(run).or_insert_with(|| name.clone());
+                }
+            }
+        }
+    }
+    names
 }
 
 /// A sweep's table: for each group its best point.

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
+
 /// A heading, rows of equal length, and sentences below.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Sheet {
     /// Above it.
     pub title: String,

@@ -130,8 +130,9 @@ pub fn groups(runs: &[RunData]) -> Vec<Group> {
     let mut named: Vec<Group> = groups
         .into_iter()
         .map(|(_, members)| {
-            let name = match members[..] {
-                [one] => runs[one].name.clone(),
+            let name = match (&runs[members[0]].label, &members[..]) {
+                (Some(label), _) => label.clone(),
+                (None, [one]) => runs[*one].name.clone(),
                 _ => common_name(&members, runs),
             };
             Group { name, members }
@@ -255,6 +256,7 @@ mod tests {
     pub fn run(name: &str, settings: &[(&str, &str)]) -> RunData {
         RunData {
             name: name.into(),
+            label: None,
             dir: PathBuf::from(name),
             settings: settings.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect(),
             resolved: None,

@@ -3,6 +3,7 @@
 //! ```text
 //! read       run directories → RunData            what is broken is named, the rest kept
 //! groups     what varies, which runs are seeds of one another, means and deviations
+//! experiment table.json → an experiment's tables, and names for its runs
 //! results, curves, grid → Document                tables, plots, commands
 //! plot       → SVG;  html, markdown → files
 //! ```
@@ -12,6 +13,7 @@
 
 mod curves;
 mod document;
+mod experiment;
 mod grid;
 mod groups;
 mod html;
@@ -47,8 +49,11 @@ pub struct Written {
 pub fn write(paths: &[PathBuf], out: &Path, title: &str, commands: &[String]) -> Outcome<Written> {
     let mut problems = Vec::new();
     let found = read::find(paths, &mut problems).map_err(Failure::input)?;
-    let runs: Vec<_> = found.iter().map(|(dir, name)| read::read(dir, name, &mut problems)).collect();
-    let document = results::document(title, commands, &runs, &problems);
+    let experiments = experiment::find(&found, &mut problems);
+    let mut runs: Vec<_> = found.iter().map(|(dir, name)| read::read(dir, name, &mut problems)).collect();
+    let left_out = experiment::name(&mut runs, &experiments);
+    let mut document = results::document(title, commands, &runs, &problems);
+    document.sections.splice(0..0, experiment::section(&experiments, left_out));
     let folder = out.join(FOLDER);
     let mut files = vec![(out.join("report.html"), html::page(&document))];
     files.push((out.join("report.md"), markdown::text(&document, FOLDER)));

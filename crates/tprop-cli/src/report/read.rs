@@ -54,6 +54,8 @@ impl Row {
 pub struct RunData {
     /// Short and distinct among the runs of a report; as it is on the disk, not escaped.
     pub name: String,
+    /// What an experiment calls it: the row of a table that it belongs to, shared with its seeds.
+    pub label: Option<String>,
     /// Where it lies.
     pub dir: PathBuf,
     /// Dotted names and values of `settings.toml`, in its order.
@@ -185,6 +187,7 @@ pub fn read(dir: &Path, name: &str, problems: &mut Vec<String>) -> RunData {
     let (settings, resolved) = read_settings(&dir.join("settings.toml"), problems);
     let mut run = RunData {
         name: name.to_owned(),
+        label: None,
         dir: dir.to_owned(),
         settings,
         resolved,

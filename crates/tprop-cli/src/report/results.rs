@@ -137,7 +137,7 @@ fn results(runs: &[RunData], groups: &[Group]) -> Section {
         table.mark_best(1, &best);
     }
     let mut blocks = Vec::new();
-    if groups.iter().any(|g| g.members.len() > 1) {
+    if groups.iter().any(|g| g.members.len() > 1 || runs[g.members[0]].label.is_some()) {
         blocks.push(Block::Table(by_group(runs, groups)));
         blocks.push(Block::Folded("Each run".into(), vec![Block::Table(table.without_empty_columns())]));
     } else {
@@ -299,7 +299,8 @@ pub fn command(run: &RunData) -> String {
     match &run.resolved {
         Some(settings) => {
             // One share is what a process alone has.
-            let told = |(n, v): &&(&str, String)| !harmless(n) && !(*n == "cluster.shares" && v == "1");
+            let alone = |n: &str, v: &str| n == "cluster.shares" && v == "1";
+            let told = |(n, v): &&(&str, String)| !(harmless(n) || alone(n, v));
             words.extend(settings.spelt().iter().filter(told).map(|(n, v)| shell(&format!("{n}={v}"))))
         }
         None => words.push(format!("--config {}", shell(&run.dir.join("settings.toml").to_string_lossy()))),

@@ -1,0 +1,125 @@
+//! What an experiment's `table.json` adds to a report: its tables, the names of its runs, and which trials only served to choose
+//! hyper-parameters.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tprop::vocab::printable;
+
+use super::document::{Block, Cell, Column, Section, Table};
+use super::read::RunData;
+
+/// A file that is longer than this is not one of ours.
+const LONGEST: u64 = 64 << 20;
+
+/// A finished or half-finished experiment.
+#[derive(Debug, Deserialize)]
+pub struct Experiment {
+    title: String,
+    #[serde(default)]
+    asks: String,
+    #[serde(default)]
+    command: String,
+    #[serde(default)]
+    tables: Vec<Sheet>,
+    /// Names of the runs behind the figures, by their directories; empty if every run is one.
+    #[serde(default)]
+    names: HashMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sheet {
+    title: String,
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    notes: Vec<String>,
+}
+
+/// The experiments whose runs are among `found`, each once and in that order; what cannot be read is told.
+pub fn find(found: &[(PathBuf, String)], problems: &mut Vec<String>) -> Vec<(PathBuf, Experiment)> {
+    let mut experiments: Vec<(PathBuf, Experiment)> = Vec::new();
+    let mut looked: Vec<PathBuf> = Vec::new();
+    for (run, _) in found {
+        let Some(dir) = run.parent().filter(|p| p.file_name().is_some_and(|n| n == "runs")).and_then(Path::parent)
+        else {
+            continue;
+        };
+        if looked.iter().any(|known| known == dir) {
+            continue;
+        }
+        looked.push(dir.to_owned());
+        let path = dir.join("table.json");
+        if !path.is_file() {
+            continue;
+        }
+        match read(&path) {
+            Ok(experiment) => experiments.push((dir.to_owned(), experiment)),
+            Err(why) => problems
+                .push(format!("{}: {why}; its runs are shown without its table", printable(&path.to_string_lossy()))),
+        }
+    }
+    experiments
+}
+
+fn read(path: &Path) -> Result<Experiment, String> {
+    let length = fs::metadata(path).map_err(|e| format!("cannot be read ({e})"))?.len();
+    if length > LONGEST {
+        return Err(format!("{length} bytes are too many"));
+    }
+    let bytes = fs::read(path).map_err(|e| format!("cannot be read ({e})"))?;
+    let experiment: Experiment = serde_json::from_slice(&bytes).map_err(|e| format!("not readable ({e})"))?;
+    if experiment.tables.iter().any(|t| t.rows.iter().any(|row| row.len() != t.header.len())) {
+        return Err("a row of a table is not as long as its heading".to_owned());
+    }
+    Ok(experiment)
+}
+
+/// Gives runs the names of their figures, and leaves out trials that only served to choose; says how many.
+pub fn name(runs: &mut Vec<RunData>, experiments: &[(PathBuf, Experiment)]) -> usize {
+    let before = runs.len();
+    runs.retain_mut(|run| {
+        let of = |(dir, _): &&(PathBuf, Experiment)| run.dir.parent().and_then(Path::parent) == Some(dir);
+        let Some((_, experiment)) = experiments.iter().find(of) else { return true };
+        let id = run.dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        run.label = experiment.names.get(&id).cloned();
+        experiment.names.is_empty() || run.label.is_some()
+    });
+    before - runs.len()
+}
+
+/// The tables.
+pub fn section(experiments: &[(PathBuf, Experiment)], left_out: usize) -> Option<Section> {
+    let mut blocks = Vec::new();
+    let mut number = 0;
+    for (_, experiment) in experiments {
+        if experiments.len() > 1 {
+            blocks.push(Block::Text(format!("{}.", experiment.title)));
+        }
+        if !experiment.asks.is_empty() {
+            blocks.push(Block::Text(experiment.asks.clone()));
+        }
+        for sheet in &experiment.tables {
+            number += 1;
+            let columns = sheet.header.iter().enumerate().map(|(i, title)| match i {
+                0 => Column::words(title, "name"),
+                _ => Column::numbers(title, title),
+            });
+            blocks.push(Block::Table(Table {
+                name: format!("table-{number}"),
+                caption: sheet.title.clone(),
+                columns: columns.collect(),
+                rows: sheet.rows.iter().map(|row| row.iter().map(Cell::word).collect()).collect(),
+            }));
+            blocks.extend(sheet.notes.iter().cloned().map(Block::Text));
+        }
+        blocks.push(Block::Code("Made by".into(), experiment.command.clone()));
+    }
+    if left_out > 0 {
+        let text =
+            format!("{left_out} short trials that chose hyper-parameters are not shown below; trials.csv lists them.");
+        blocks.push(Block::Text(text));
+    }
+    (!blocks.is_empty()).then(|| Section { id: "tables", title: "Tables".into(), blocks })
+}
