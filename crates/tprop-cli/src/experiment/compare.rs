@@ -114,7 +114,7 @@ fn order(table: &Table, figures: &[Figure]) -> Order {
 pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Option<&Comparison>) -> Sheet {
     let metric = &study.cells[table.cells[0][0]].metric;
     let same = table.cells.iter().flatten().all(|c| study.cells[*c].metric == *metric);
-    let corner = if same { metric.title() } else { String::new() };
+    let corner = if same && !table.columns.contains(&metric.title()) { metric.title() } else { String::new() };
     let mut sheet = Sheet::new(&table.title, std::iter::once(corner).chain(table.columns.clone()));
     for (i, label) in table.rows.iter().enumerate() {
         let cell = |j: usize| {
@@ -147,8 +147,14 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
             Some(format!("{apart}{mark}"))
         };
         if study.sizes {
-            let cells = columns.map(|j| found(j).unwrap_or_default());
+            let cells = columns.clone().map(|j| found(j).unwrap_or_default());
             sheet.rows.push(std::iter::once("· difference".to_owned()).chain(cells).collect());
+        }
+        // Beside validation, because the paper's first finding is about both.
+        let training = |j: usize| figures[table.cells[i][j]].train_ppl.map_or(String::new(), |s| s.shown());
+        let cells: Vec<String> = columns.map(training).collect();
+        if same && cells.iter().any(|c| !c.is_empty()) {
+            sheet.rows.push(std::iter::once("· training".to_owned()).chain(cells).collect());
         }
     }
     if let Some(comparison) = comparison {

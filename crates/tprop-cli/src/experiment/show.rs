@@ -68,7 +68,8 @@ impl Working {
         let valid = self.valid.map_or(String::new(), |x| format!("  valid ppl {}", short(x)));
         let ppl = self.ppl.map_or(String::new(), |x| format!("  ppl {}", short(x)));
         let speed = if self.speed > 0.0 { format!("  {} tokens/s", grouped(self.speed as u64)) } else { String::new() };
-        format!("  epoch {}/{}{ppl}{valid}{speed}  {}", self.epoch, self.epochs, self.name())
+        // Columns that stay under each other; what a narrow terminal cuts off is the speed.
+        format!("  {:<30}  epoch {:>2}/{:<2}{valid:<18}{ppl:<13}{speed}", self.name(), self.epoch, self.epochs)
     }
 }
 
