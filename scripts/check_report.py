@@ -210,7 +210,7 @@ def look(browser, report, runs, shots):
             asked.add(message["params"]["request"]["url"])
     ours = report.resolve().as_uri()
     # The page that a new window begins with is the browser's own.
-    asked = {url for url in asked if not url.startswith("chrome:")}
+    asked = {url for url in asked if not url.startswith(("chrome:", "chrome-untrusted:", "chrome-extension:"))}
     strange = [url for url in asked if not url.startswith((ours, "data:"))]
     check(asked and not strange, f"{len(asked)} files were read and nothing else {strange or ''}")
 
