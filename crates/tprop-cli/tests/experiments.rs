@@ -99,6 +99,10 @@ fn a_sweep_runs_each_point_once_and_leaves_its_tables() {
     assert_eq!(again.json()["figures"], figures_of(&out)["figures"]);
     assert_eq!(events(&out).keys().map(|id| record(id)).collect::<Vec<_>>(), before);
 
+    // Nor with another number of threads, which shapes nothing.
+    let again = place.run(&["sweep", "s.toml", "train.threads=1"]).ok();
+    assert!(again.err.contains("4 trials that have ended are taken up"), "{again:?}");
+
     // Another grid does not go into the same place.
     let files = place.files();
     let text = std::fs::read_to_string(place.join("s.toml")).unwrap();

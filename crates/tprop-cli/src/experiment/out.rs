@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 use super::grid::shown;
 use super::study::{Next, Plan, Study};
-use super::trial::Ended;
+use super::trial::{Ended, NEUTRAL};
 use crate::failure::{Failure, Outcome};
 use crate::run::Lock;
 use crate::settings::Typed;
@@ -46,9 +46,11 @@ impl Identity {
         let mut cells = BTreeMap::new();
         let mut hash = Sha256::new();
         for (i, cell) in study.cells.iter().enumerate() {
+            // Threads and checkpoints may differ from one call to the next.
+            let shapes = |one: &&Typed| !NEUTRAL.contains(&one.name.as_str());
             let line = |what: &str, set: &[Typed]| format!("{what}: {}", shown(set));
             let mut lines: Vec<String> =
-                cell.set.iter().chain(&study.last).map(|one| shown(std::slice::from_ref(one))).collect();
+                cell.set.iter().chain(&study.last).filter(shapes).map(|one| shown(std::slice::from_ref(one))).collect();
             lines.push(format!("seeds {:?}", cell.seeds));
             lines.extend((!cell.eval.is_empty()).then(|| format!("eval {:?}", cell.eval)));
             match &cell.plan {

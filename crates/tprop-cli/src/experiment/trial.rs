@@ -14,7 +14,7 @@ use crate::settings::typed;
 use crate::settings::{SettingError, Settings, Sources, Typed};
 
 /// Settings that do not shape a run's numbers: two trials that differ only in these are one.
-const NEUTRAL: [&str; 7] = [
+pub const NEUTRAL: [&str; 7] = [
     "data.dir",
     "data.vocab",
     "train.threads",
