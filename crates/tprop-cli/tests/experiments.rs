@@ -310,6 +310,10 @@ fn an_experiment_searches_reads_and_compares() {
     // The rate that won is 0.1 or not: the run in full has it, and the run of the readings has the usual one.
     assert_eq!(events(&place.join("o")).len(), 7);
 
+    // A part of it again: the table keeps what it had.
+    let part = place.run(&["reproduce", "small.toml", "--only", "t/k5", "--out", "o"]).ok();
+    assert!(!part.out.contains("t/k20"), "{part:?}");
+
     let figures = figures(&place, "o");
     let figure = |cell: &str| {
         let all = figures["figures"].as_array().unwrap();

@@ -1,6 +1,6 @@
 //! Memory, seen by a counting allocator: after the first updates a training step allocates nothing, and batch mode keeps
 //! a few numbers per state, however long the corpus.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // an allocator can only be written so
 
 mod common;
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,5 +1,5 @@
 //! Readers of what comes from outside: whatever the bytes, no panic, and never more memory than twice the file and 64 MB.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // an allocator can only be written so
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};

@@ -137,6 +137,9 @@ impl<'a> Driver<'a> {
             }
         }
         self.show.wipe();
+        // The table fills up: cells that were not asked for this time, but have been run before, keep their figures.
+        let others: Vec<usize> = (0..self.study.cells.len()).filter(|cell| !self.cells.contains(cell)).collect();
+        self.ledger.jobs(self.study, &others, self.out);
         Ok(self.ledger)
     }
 

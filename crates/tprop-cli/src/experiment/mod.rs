@@ -89,6 +89,7 @@ pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
         driver.retry()?;
     }
     let finished = driver.drive()?;
+    absent.retain(|cell, _| !finished.verdicts.contains_key(cell));
     let results = Results::of(study, &finished, &absent, request.command.clone());
     present::present(study, &results, &out, survey.best_possible(study, &cells), driving.json)?;
     if results.trials.iter().any(|trial| trial.epochs > 0) {
