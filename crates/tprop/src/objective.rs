@@ -70,6 +70,18 @@ pub struct CouplingSums {
     pub dual: f64,
 }
 
+impl CouplingSums {
+    /// Adds another one's sums.
+    pub fn add(&mut self, other: &Self) {
+        self.penalty += other.penalty;
+        self.boundaries += other.boundaries;
+        self.residual += other.residual;
+        self.residual_max = self.residual_max.max(other.residual_max);
+        self.state += other.state;
+        self.dual += other.dual;
+    }
+}
+
 /// The two ends of some boundaries; all rows × state width.
 #[derive(Clone, Copy, Debug)]
 pub struct Boundary<'a, T> {

@@ -15,7 +15,7 @@ pub use btprop::Btprop;
 
 use crate::comm::Comm;
 use crate::model::Model;
-use crate::objective::{Constraint, Penalty};
+use crate::objective::{Constraint, CouplingSums, Penalty};
 use crate::optim::Optimiser;
 use crate::params::{Params, Walk};
 use crate::real::Real;
@@ -341,34 +341,19 @@ pub struct Coupling {
     pub windows: f64,
     /// Σ L over windows.
     pub objective: f64,
-    /// Σ of the windows' mean C_k.
-    pub penalty: f64,
-    /// Boundaries counted below.
-    pub boundaries: f64,
-    /// Σ ‖r‖
-    pub residual: f64,
-    /// Largest ‖r‖.
-    pub residual_max: f64,
-    /// Σ ‖s‖ over the same boundaries.
-    pub state: f64,
-    /// Σ ‖u‖
-    pub dual: f64,
     /// Σ ‖Δs‖ over the state steps of the windows.
     pub moved: f64,
+    /// The rest; its penalty is the sum of the windows' mean C_k.
+    pub sums: CouplingSums,
 }
 
 impl Coupling {
     /// Adds another one's sums.
-    pub fn add(&mut self, other: &Coupling) {
+    pub fn add(&mut self, other: &Self) {
         self.windows += other.windows;
         self.objective += other.objective;
-        self.penalty += other.penalty;
-        self.boundaries += other.boundaries;
-        self.residual += other.residual;
-        self.residual_max = self.residual_max.max(other.residual_max);
-        self.state += other.state;
-        self.dual += other.dual;
         self.moved += other.moved;
+        self.sums.add(&other.sums);
     }
 }
 

@@ -408,8 +408,8 @@ impl<T: Real> Method<T> for Btprop<T> {
         self.epoch_residual += residual;
         self.epoch_moved += moved;
         let objective = nats / tokens as f64 + penalty;
-        let coupling =
-            Coupling { windows: 1.0, objective, penalty, boundaries, residual, residual_max, state, dual, moved };
+        let sums = CouplingSums { penalty, boundaries, residual, residual_max, state, dual };
+        let coupling = Coupling { windows: 1.0, objective, moved, sums };
         Advance::Update(Update { nats, tokens, norm, coupling: Some(coupling) })
     }
 

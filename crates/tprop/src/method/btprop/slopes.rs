@@ -125,7 +125,7 @@ impl<T: Real> Btprop<T> {
             let share = &mut self.sums[place.share];
             share.nats += nats.unwrap_or_else(|| tape.total_nats());
             tape.nats_by_step(&mut share.by_position);
-            add_sums(&mut share.coupling, &sums);
+            share.coupling.add(&sums);
         }
     }
 
@@ -195,13 +195,4 @@ impl<T: Real> Btprop<T> {
     pub(super) fn counted_rows(&self) -> usize {
         self.mine.len() - if self.states.last_rank { self.config.streams } else { 0 }
     }
-}
-
-fn add_sums(a: &mut CouplingSums, b: &CouplingSums) {
-    a.penalty += b.penalty;
-    a.boundaries += b.boundaries;
-    a.residual += b.residual;
-    a.residual_max = a.residual_max.max(b.residual_max);
-    a.state += b.state;
-    a.dual += b.dual;
 }

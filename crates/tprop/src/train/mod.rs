@@ -1,20 +1,24 @@
 //! The loop around a method: step → record → evaluate → checkpoint → stop rule.
 
+mod evaluate;
+mod state;
+mod watch;
+
 use std::time::Instant;
 
-use crate::checkpoint::{Health, Snapshot, SnapshotReader, SnapshotWriter, walk_params};
 use crate::comm::Comm;
-use crate::comm::rows::{Collect, Deal};
-use crate::eval::{Reader, Reading};
+use crate::eval::Reader;
 use crate::fault;
 use crate::kernel;
 use crate::method::{Advance, Coupling, Learner, Method, MethodConfig, Update};
 use crate::model::Model;
 use crate::optim::{OptimConfig, Optimiser};
-use crate::params::{Params, Walk};
+use crate::params::Params;
 use crate::real::Real;
-use crate::record::{CouplingMeans, End, Eval, Event, RateChange, Step};
+use crate::record::{End, Event, Step};
 use crate::tokens::Text;
+
+pub use watch::{Watch, Why, Wish};
 
 /// Nats per token above those of guessing from which on a run counts as diverged.
 const FAR: f64 = 10.0;
@@ -85,64 +89,6 @@ pub enum TrainError {
     /// The watcher failed (disk, closed pipe).
     #[error(transparent)]
     Watch(Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// What a watcher would like to happen next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Go on.
-    Go,
-    /// Hand over a snapshot, then go on.
-    Save,
-    /// Hand over a snapshot, then stop.
-    Stop,
-}
-
-/// Why a snapshot is handed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// Before the first update.
-    First,
-    /// It was wished for.
-    Wished,
-    /// After an evaluation.
-    Evaluated {
-        /// It was the best so far.
-        best: bool,
-    },
-    /// The run is over.
-    End,
-}
-
-/// Looks on: writes records, shows progress, keeps checkpoints, says when to stop.
-pub trait Watch {
-    /// Something happened.
-    fn event(&mut self, event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
-
-    /// An update was made.
-    fn updated(&mut self, step: u64) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let _ = step;
-        Ok(())
-    }
-
-    /// Asked after every update, and between the pieces of a long one and of an evaluation.
-    fn wish(&mut self) -> Wish {
-        Wish::Go
-    }
-
-    /// Takes a copy of the whole state.
-    fn save(&mut self, snapshot: Snapshot, why: Why) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let _ = (snapshot, why);
-        Ok(())
-    }
-}
-
-/// Lets any closure look on.
-impl<F: FnMut(&Event)> Watch for F {
-    fn event(&mut self, event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self(event);
-        Ok(())
-    }
 }
 
 /// A training run.
@@ -455,101 +401,6 @@ impl<'a, T: Real> Trainer<'a, T> {
         watch.event(&event).map_err(TrainError::Watch)
     }
 
-    /// Reads a split the way that evaluations do; nothing if a single process is asked to stop meanwhile.
-    fn read_split(&mut self, text: Text<'_>, best: bool, watch: &mut dyn Watch) -> Option<Reading> {
-        let (alone, streams) = (self.learner.comm.size() == 1, self.config.eval_streams);
-        let params = self.best.as_ref().filter(|_| best).unwrap_or(&self.learner.params);
-        let streams = streams.min(text.len().saturating_sub(1)).max(1);
-        let mut stop = || alone && watch.wish() == Wish::Stop;
-        self.reader.read_unless(self.learner.model, params, text, streams, &mut stop)
-    }
-
-    fn read_test(&mut self, watch: &mut dyn Watch) -> Option<Option<f64>> {
-        if self.data.test.is_empty() {
-            return Some(None);
-        }
-        self.read_split(self.data.test, true, watch).map(|reading| Some(reading.perplexity()))
-    }
-
-    fn end_epoch(&mut self, watch: &mut dyn Watch) -> Result<(), TrainError> {
-        let Some(valid) = self.read_split(self.data.valid, false, watch) else { return Ok(()) };
-        // The training text read the same way: its beginning, as long as the validation split.
-        let (text, limit) = (self.data.train, self.data.valid.len().max(10_000));
-        let text = text.part(0..text.len().min(limit));
-        let Some(train) = self.read_split(text, false, watch) else { return Ok(()) };
-        let train_ppl = train.perplexity();
-        let window_ppl = (self.progress.nats / self.progress.epoch_tokens as f64).exp();
-        // Without a validation split the training text decides.
-        let valid_ppl = if valid.tokens > 0 { valid.perplexity() } else { train_ppl };
-        let guess = (self.learner.model.config().vocab as f64).ln();
-        if !valid_ppl.is_finite() || valid_ppl.ln() > guess + FAR {
-            let what = format!("validation perplexity is {valid_ppl:.3e}, where guessing has {:.0}", guess.exp());
-            return Err(self.diverged(what, f64::NAN));
-        }
-        let lambda = self.method.lambda();
-        let p = &mut self.progress;
-        let ended = p.epoch - 1;
-        let best = valid_ppl < p.best_ppl;
-        let old_rate = self.learner.optimiser.rate;
-        if best {
-            (p.best_ppl, p.best_epoch, p.bad_epochs) = (valid_ppl, ended, 0);
-            match &mut self.best {
-                Some(params) => params.all_mut().copy_from_slice(self.learner.params.all()),
-                none => *none = Some(self.learner.params.clone()),
-            }
-        } else {
-            p.bad_epochs += 1;
-            if self.config.anneal > 0.0 {
-                self.learner.optimiser.rate /= self.config.anneal;
-            }
-        }
-        let each = p.epoch_tokens as f64 / p.by_position.len() as f64;
-        let c = p.coupling;
-        let event = Event::Eval(Box::new(Eval {
-            epoch: ended,
-            step: p.step,
-            tokens: p.tokens,
-            seconds: p.seconds,
-            train_ppl,
-            window_ppl,
-            valid_ppl,
-            rate: self.learner.optimiser.rate,
-            best,
-            window_ppl_by_position: p.by_position.iter().map(|nats| (nats / each).exp()).collect(),
-            coupling: lambda.map(|lambda| CouplingMeans {
-                objective: c.objective / c.windows,
-                penalty: c.penalty / c.windows,
-                residual_mean: c.residual / c.boundaries.max(1.0),
-                residual_max: c.residual_max,
-                residual_relative: if c.state > 0.0 { c.residual / c.state } else { 0.0 },
-                dual_norm: c.dual / c.boundaries.max(1.0),
-                state_move: c.moved / c.boundaries.max(1.0),
-                lambda,
-            }),
-        }));
-        p.nats = 0.0;
-        p.epoch_tokens = 0;
-        p.by_position.fill(0.0);
-        p.coupling = Coupling::default();
-        let step = p.step;
-        self.finish_if_due();
-        watch.event(&event).map_err(TrainError::Watch)?;
-        let rate = self.learner.optimiser.rate;
-        if rate != old_rate {
-            let reason = "validation did not improve".to_string();
-            watch.event(&Event::Rate(RateChange { step, rate, reason })).map_err(TrainError::Watch)?;
-        }
-        self.save(watch, Why::Evaluated { best })
-    }
-
-    /// The stop rule.
-    fn finish_if_due(&mut self) {
-        let p = &mut self.progress;
-        let out_of_patience = self.config.patience > 0 && p.bad_epochs >= self.config.patience as u64;
-        let out_of_epochs = p.epoch > self.config.epochs as u64;
-        p.finished = u64::from(p.begun == 0 && p.epoch_tokens == 0 && (out_of_epochs || out_of_patience));
-    }
-
     fn tell_end(&mut self, watch: &mut dyn Watch, reason: &str, test_ppl: Option<f64>) -> Result<End, TrainError> {
         let p = &self.progress;
         let end = End {
@@ -564,117 +415,5 @@ impl<'a, T: Real> Trainer<'a, T> {
         };
         watch.event(&Event::End(end.clone())).map_err(TrainError::Watch)?;
         Ok(end)
-    }
-
-    fn save(&mut self, watch: &mut dyn Watch, why: Why) -> Result<(), TrainError> {
-        let mut health = Health::default();
-        self.walk(&mut health);
-        // States may be sick on one rank alone, but all ranks save, or none.
-        let sick = if health.sick.is_some() { 1.0 } else { 0.0 };
-        if crate::comm::largest(self.learner.comm, sick) > 0.0 {
-            let name = health.sick.unwrap_or_else(|| "a tensor of another rank".into());
-            return Err(self.diverged(format!("{name} is not finite"), f64::NAN));
-        }
-        watch.save(self.snapshot(), why).map_err(TrainError::Watch)
-    }
-
-    /// A copy of the whole state, on rank 0; all ranks ask for it together.
-    pub fn snapshot(&mut self) -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        let mut writer = SnapshotWriter(&mut snapshot);
-        self.walk(&mut Collect { comm: self.learner.comm, walk: &mut writer });
-        snapshot
-    }
-
-    /// Bytes that a file of [`Trainer::snapshot`] will take, within a few kilobytes; asks no other rank.
-    pub fn snapshot_bytes(&mut self) -> u64 {
-        let mut weigh = Weigh(0);
-        self.walk(&mut weigh);
-        weigh.0 + 4096
-    }
-
-    /// Puts a snapshot of a run back. `best` is the snapshot with the best validation perplexity; not needed if `snapshot`
-    /// itself is that one.
-    ///
-    /// # Errors
-    /// If the settings are others than the run's, so that something does not fit or is missing.
-    pub fn restore(&mut self, snapshot: &Snapshot, best: Option<&Snapshot>) -> Result<(), TrainError> {
-        let mut reader = SnapshotReader::new(snapshot);
-        self.walk(&mut Deal { comm: self.learner.comm, walk: &mut reader });
-        reader.finish().map_err(TrainError::Checkpoint)?;
-        self.restored = true;
-        self.best = None;
-        // The settings of the stop rule may have changed.
-        self.finish_if_due();
-        if self.at_best() {
-            self.best = Some(self.learner.params.clone());
-        } else if self.progress.best_epoch > 0 {
-            let best = best.ok_or_else(|| TrainError::Checkpoint("the best weights are missing".into()))?;
-            let mut params = self.learner.params.clone();
-            best.restore_params("", &mut params).map_err(TrainError::Checkpoint)?;
-            self.best = Some(params);
-        }
-        Ok(())
-    }
-
-    fn walk(&mut self, walk: &mut dyn Walk<T>) {
-        walk_params("", &mut self.learner.params, walk);
-        for (i, slot) in self.learner.optimiser.slots_mut().iter_mut().enumerate() {
-            walk_params(&format!("optim.{i}."), slot, walk);
-        }
-        walk.count("optim.steps", &mut self.learner.optimiser.steps);
-        walk.real("optim.rate", &mut self.learner.optimiser.rate);
-        self.method.walk(walk);
-        let p = &mut self.progress;
-        for (name, value) in [
-            ("epoch", &mut p.epoch),
-            ("begun", &mut p.begun),
-            ("step", &mut p.step),
-            ("tokens", &mut p.tokens),
-            ("best_epoch", &mut p.best_epoch),
-            ("bad_epochs", &mut p.bad_epochs),
-            ("finished", &mut p.finished),
-            ("epoch_tokens", &mut p.epoch_tokens),
-            ("recent_tokens", &mut p.recent_tokens),
-        ] {
-            walk.count(&format!("train.{name}"), value);
-        }
-        let c = &mut p.coupling;
-        for (name, value) in [
-            ("seconds", &mut p.seconds),
-            ("best_ppl", &mut p.best_ppl),
-            ("nats", &mut p.nats),
-            ("recent_nats", &mut p.recent_nats),
-            ("recent_since", &mut p.recent_since),
-            ("windows", &mut c.windows),
-            ("objective", &mut c.objective),
-            ("penalty", &mut c.penalty),
-            ("boundaries", &mut c.boundaries),
-            ("residual", &mut c.residual),
-            ("residual_max", &mut c.residual_max),
-            ("state", &mut c.state),
-            ("dual", &mut c.dual),
-            ("moved", &mut c.moved),
-        ] {
-            walk.real(&format!("train.{name}"), value);
-        }
-        for (i, nats) in p.by_position.iter_mut().enumerate() {
-            walk.real(&format!("train.nats.{i}"), nats);
-        }
-    }
-}
-
-/// Counts the bytes of what it is shown, rows of other ranks included.
-struct Weigh(u64);
-
-impl<T: Real> Walk<T> for Weigh {
-    fn count(&mut self, name: &str, _: &mut u64) {
-        self.0 += name.len() as u64 + 40;
-    }
-    fn real(&mut self, name: &str, _: &mut f64) {
-        self.0 += name.len() as u64 + 60;
-    }
-    fn tensor(&mut self, name: &str, rows: usize, cols: usize, _: &mut [T]) {
-        self.0 += name.len() as u64 + 80 + (rows * cols * T::BYTES) as u64;
     }
 }

@@ -1,0 +1,122 @@
+//! The whole state of a run: into a checkpoint and out of it.
+
+use crate::checkpoint::{Health, Snapshot, SnapshotReader, SnapshotWriter, walk_params};
+use crate::comm::rows::{Collect, Deal};
+use crate::params::Walk;
+use crate::real::Real;
+
+use super::{TrainError, Trainer, Watch, Why};
+
+impl<T: Real> Trainer<'_, T> {
+    pub(super) fn save(&mut self, watch: &mut dyn Watch, why: Why) -> Result<(), TrainError> {
+        let mut health = Health::default();
+        self.walk(&mut health);
+        // States may be sick on one rank alone, but all ranks save, or none.
+        let sick = if health.sick.is_some() { 1.0 } else { 0.0 };
+        if crate::comm::largest(self.learner.comm, sick) > 0.0 {
+            let name = health.sick.unwrap_or_else(|| "a tensor of another rank".into());
+            return Err(self.diverged(format!("{name} is not finite"), f64::NAN));
+        }
+        watch.save(self.snapshot(), why).map_err(TrainError::Watch)
+    }
+
+    /// A copy of the whole state, on rank 0; all ranks ask for it together.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let mut writer = SnapshotWriter(&mut snapshot);
+        self.walk(&mut Collect { comm: self.learner.comm, walk: &mut writer });
+        snapshot
+    }
+
+    /// Bytes that a file of [`Trainer::snapshot`] will take, within a few kilobytes; asks no other rank.
+    pub fn snapshot_bytes(&mut self) -> u64 {
+        let mut weigh = Weigh(0);
+        self.walk(&mut weigh);
+        weigh.0 + 4096
+    }
+
+    /// Puts a snapshot of a run back. `best` is the snapshot with the best validation perplexity; not needed if `snapshot`
+    /// itself is that one.
+    ///
+    /// # Errors
+    /// If the settings are others than the run's, so that something does not fit or is missing.
+    pub fn restore(&mut self, snapshot: &Snapshot, best: Option<&Snapshot>) -> Result<(), TrainError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        self.walk(&mut Deal { comm: self.learner.comm, walk: &mut reader });
+        reader.finish().map_err(TrainError::Checkpoint)?;
+        self.restored = true;
+        self.best = None;
+        // The settings of the stop rule may have changed.
+        self.finish_if_due();
+        if self.at_best() {
+            self.best = Some(self.learner.params.clone());
+        } else if self.progress.best_epoch > 0 {
+            let best = best.ok_or_else(|| TrainError::Checkpoint("the best weights are missing".into()))?;
+            let mut params = self.learner.params.clone();
+            best.restore_params("", &mut params).map_err(TrainError::Checkpoint)?;
+            self.best = Some(params);
+        }
+        Ok(())
+    }
+
+    fn walk(&mut self, walk: &mut dyn Walk<T>) {
+        walk_params("", &mut self.learner.params, walk);
+        for (i, slot) in self.learner.optimiser.slots_mut().iter_mut().enumerate() {
+            walk_params(&format!("optim.{i}."), slot, walk);
+        }
+        walk.count("optim.steps", &mut self.learner.optimiser.steps);
+        walk.real("optim.rate", &mut self.learner.optimiser.rate);
+        self.method.walk(walk);
+        let p = &mut self.progress;
+        for (name, value) in [
+            ("epoch", &mut p.epoch),
+            ("begun", &mut p.begun),
+            ("step", &mut p.step),
+            ("tokens", &mut p.tokens),
+            ("best_epoch", &mut p.best_epoch),
+            ("bad_epochs", &mut p.bad_epochs),
+            ("finished", &mut p.finished),
+            ("epoch_tokens", &mut p.epoch_tokens),
+            ("recent_tokens", &mut p.recent_tokens),
+        ] {
+            walk.count(&format!("train.{name}"), value);
+        }
+        let c = &mut p.coupling;
+        for (name, value) in [
+            ("seconds", &mut p.seconds),
+            ("best_ppl", &mut p.best_ppl),
+            ("nats", &mut p.nats),
+            ("recent_nats", &mut p.recent_nats),
+            ("recent_since", &mut p.recent_since),
+            ("windows", &mut c.windows),
+            ("objective", &mut c.objective),
+            ("penalty", &mut c.sums.penalty),
+            ("boundaries", &mut c.sums.boundaries),
+            ("residual", &mut c.sums.residual),
+            ("residual_max", &mut c.sums.residual_max),
+            ("state", &mut c.sums.state),
+            ("dual", &mut c.sums.dual),
+            ("moved", &mut c.moved),
+        ] {
+            walk.real(&format!("train.{name}"), value);
+        }
+        for (i, nats) in p.by_position.iter_mut().enumerate() {
+            walk.real(&format!("train.nats.{i}"), nats);
+        }
+    }
+}
+
+/// Counts the bytes of what it is shown, rows of other ranks included.
+struct Weigh(u64);
+
+impl<T: Real> Walk<T> for Weigh {
+    fn count(&mut self, name: &str, _: &mut u64) {
+        self.0 += name.len() as u64 + 40;
+    }
+    fn real(&mut self, name: &str, _: &mut f64) {
+        self.0 += name.len() as u64 + 60;
+    }
+    fn tensor(&mut self, name: &str, rows: usize, cols: usize, _: &mut [T]) {
+        self.0 += name.len() as u64 + 80 + (rows * cols * T::BYTES) as u64;
+    }
+}
