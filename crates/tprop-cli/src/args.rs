@@ -221,17 +221,28 @@ pub struct Eval {
     #[arg(long, value_name = "RATE", default_value_t = 0.1)]
     pub adapt_lr: f64,
     /// How many blocks back the states are free
-    #[arg(long, value_name = "W", default_value_t = 4)]
+    #[arg(long, value_name = "W", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub adapt_blocks: u32,
     /// λ of those steps (the run's btprop.lambda unless given)
     #[arg(long, value_name = "LAMBDA")]
     pub adapt_lambda: Option<f64>,
     /// Steps of a block, for positions and adapted states (the run's own unless given)
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub block: Option<u32>,
     /// Print one JSON line
     #[arg(long)]
     pub json: bool,
+}
+
+/// Whether `tprop eval RUN --json` takes these arguments; if not, why.
+pub fn check_eval(arguments: &[String]) -> Result<(), String> {
+    let words = ["tprop", "eval", "RUN", "--json"].into_iter().chain(arguments.iter().map(String::as_str));
+    let parsed = <Line as clap::Parser>::try_parse_from(words);
+    parsed.map(drop).map_err(|e| {
+        let text = e.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        tprop::vocab::printable(first.strip_prefix("error: ").unwrap_or(first))
+    })
 }
 
 /// Options of `bench`.

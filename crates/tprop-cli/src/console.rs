@@ -80,7 +80,8 @@ pub fn short(x: f64) -> String {
     match x.abs() {
         a if a < 10.0 => format!("{x:.3}"),
         a if a < 1000.0 => format!("{x:.2}"),
-        a if a < 1e6 => format!("{x:.0}"),
+        a if a < 1e4 => format!("{x:.0}"),
+        a if a < 1e6 => format!("{}{}", if x < 0.0 { "-" } else { "" }, grouped(a.round() as u64)),
         _ => format!("{x:.2e}"),
     }
 }

@@ -16,7 +16,9 @@ mod progress;
 mod report;
 mod run;
 mod settings;
+mod sheet;
 mod signals;
+mod spread;
 mod tensorboard;
 
 use std::process::ExitCode;

@@ -70,6 +70,9 @@ fn a_sweep_runs_each_point_once_and_leaves_its_tables() {
     assert_eq!(ran.err.matches("valid ppl").count(), 4, "{ran:?}");
     let out = place.join("sweeps/s");
     once(&out, 4, 2);
+    // The report calls runs by their points.
+    let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains("| optim.lr=0.02 | 2 |"), "{report}");
     for file in ["table.md", "table.csv", "table.tex", "table.json", "trials.csv", "study.json"] {
         assert!(out.join(file).is_file(), "{file}");
     }
@@ -139,6 +142,63 @@ fn records_are_enough_to_know_what_has_been_done() {
     once(&place.join("o"), 4, 2);
 }
 
+#[test]
+fn a_run_over_another_text_is_not_taken_up() {
+    let place = Place::new();
+    let text = "the cat sat on the mat and the dog sat on the log\n".repeat(60);
+    place.write("book.txt", &text);
+    let base = "[set]\ndata.source = \"book.txt\"\nmodel.hidden = 8\ntrain.streams = 4\neval.streams = 1\n";
+    place.write("s.toml", format!("{base}train.epochs = 1\nbptt.window = 5\n[grid]\noptim.lr = [0.02, 0.1]\n"));
+    place.run(&["sweep", "s.toml", "--out", "o", "--quiet"]).ok();
+    place.write("book.txt", text.replace("cat", "cow") + "a line more\n");
+    let ran = place.run(&["sweep", "s.toml", "--out", "o"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.out.contains("this run read another text than the one that book.txt is now"), "{ran:?}");
+    place.run(&["sweep", "s.toml", "--out", "o", "--retry", "--quiet"]).ok();
+    once(&place.join("o"), 2, 1);
+}
+
+#[test]
+fn damaged_runs_are_made_anew_and_a_lost_state_is_no_loss() {
+    let place = Place::new();
+    small_sweep(&place, "");
+    place.run(&["sweep", "s.toml", "--out", "o", "--quiet"]).ok();
+    let whole = figures(&place, "o");
+    let runs: Vec<_> = events(&place.join("o")).into_keys().collect();
+    let record = place.join("o/runs").join(&runs[1]).join("record.jsonl");
+    let text = std::fs::read_to_string(&record).unwrap();
+    std::fs::write(&record, text.replacen('\n', "\ngarbage\n", 1)).unwrap();
+    let ran = place.run(&["sweep", "s.toml", "--out", "o"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    place.run(&["sweep", "s.toml", "--out", "o", "--retry", "--quiet"]).ok();
+    assert_eq!(figures(&place, "o"), whole);
+
+    place.write("o/study.json", "{");
+    place.run(&["sweep", "s.toml", "--out", "o"]).refused(2, "remove it to go on with the trials that are there");
+    std::fs::remove_file(place.join("o/study.json")).unwrap();
+    let ran = place.run(&["sweep", "s.toml", "--out", "o"]).ok();
+    assert!(ran.err.contains("4 trials that have ended are taken up"), "{ran:?}");
+    let ran = place.run(&["sweep", "s.toml", "--out", "o", "--dry-run", "--json"]).ok().json();
+    assert_eq!((ran["trials"].as_u64(), ran["ended"].as_u64(), ran["tokens"].as_u64()), (Some(4), Some(4), Some(0)));
+}
+
+#[test]
+fn an_experiment_without_its_text_still_shows_what_it_found() {
+    let place = Place::new();
+    place.write("book.txt", "the cat sat on the mat and the dog sat on the log\n".repeat(60));
+    let set = "data.source = \"book.txt\"\nmodel.hidden = 8\ntrain.streams = 4\neval.streams = 1\nbptt.window = 5\ntrain.epochs = 1";
+    let tables = "[[table]]\nname = \"a\"\nminus = \"x\"\n[[table.row]]\nname = \"x\"\n[[table.row]]\nname = \"y\"\nset = { optim.lr = 0.1 }\n";
+    place.write("r.toml", format!("title = \"t\"\n[set]\n{set}\n[scale.quick]\nseeds = 2\n{tables}"));
+    let only = place.run(&["reproduce", "r.toml", "--out", "o", "--only", "a/y"]).ok();
+    assert!(only.out.contains("but “x”, from which it would differ, has no figure"), "{only:?}");
+    let first = place.run(&["reproduce", "r.toml", "--out", "o"]).ok();
+    assert!(first.out.contains(" ± ") && first.out.contains("| y "), "{first:?}");
+    std::fs::remove_file(place.join("book.txt")).unwrap();
+    assert_eq!(place.run(&["reproduce", "r.toml", "--out", "o"]).ok().out, first.out);
+    place.run(&["reproduce", "r.toml", "--out", "p"]).refused(2, "nothing can be run");
+    assert!(!place.join("p").exists());
+}
+
 fn figures_of(out: &Path) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(out.join("table.json")).unwrap()).unwrap()
 }
@@ -203,6 +263,12 @@ fn trials_that_diverge_or_fail_are_listed_and_failures_can_be_retried() {
     let figures = figures(&place, "o");
     let outcome = |i: usize| figures["trials"][i]["outcome"].as_str().unwrap().to_owned();
     assert_eq!((outcome(0), outcome(1)), ("finished".into(), "diverged".into()));
+    // The run itself knows, and so does the report.
+    let diverged = place.join("o/runs").join(figures["trials"][1]["trial"].as_str().unwrap());
+    let record = std::fs::read_to_string(diverged.join("record.jsonl")).unwrap();
+    assert!(record.lines().last().unwrap().contains("\"reason\":\"diverged\""), "{record}");
+    let report = std::fs::read_to_string(place.join("o/report.md")).unwrap();
+    assert!(report.contains("A trial of optim.lr=1e6 diverged") && !report.contains("not ended"), "{report}");
 
     // A run whose checkpoints are damaged before its end cannot go on.
     let id = figures["trials"][0]["trial"].as_str().unwrap().to_owned();
@@ -301,7 +367,7 @@ fn an_experiment_searches_reads_and_compares() {
     assert_eq!(place.files(), ["small.toml"]);
 
     let part = place.run(&["reproduce", "small.toml", "--only", "t/k5", "--out", "o"]).ok();
-    assert!(part.out.contains("t/k20 (not asked for)"), "{part:?}");
+    assert!(part.out.contains("t/k20 (not asked for)") && !part.out.contains("| k20"), "{part:?}");
     assert_eq!(events(&place.join("o")).len(), 3);
     let ran = place.run(&["reproduce", "small.toml", "--out", "o"]).ok();
     assert!(ran.err.contains("left out: absent/r (nowhere.txt"), "{ran:?}");

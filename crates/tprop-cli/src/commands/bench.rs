@@ -50,6 +50,7 @@ pub fn bench(args: &args::Bench) -> Outcome {
     prepare::machine(settings.threads(), settings.simd())?;
     let model = Model::<f32>::new(settings.model(settings.bench_vocab()));
     let text = text(&settings.method(), model.config().vocab);
+    prepare::check_memory(prepare::memory(&settings, &model, 4 * text.len()))?;
     let data = Data::new(&text, &[], &[]);
     let mut trainer = Trainer::new(&model, data, settings.train(), &Solo)?;
     let (repeat, rounds) = if args.quick { (5, 1) } else { (args.repeat as usize, args.rounds.max(1)) };

@@ -58,7 +58,8 @@ pub fn eval(args: &args::Eval) -> Outcome {
         MethodConfig::Bptt(c) => c.window,
         MethodConfig::Btprop(c) => c.block,
     };
-    let block = args.block.map_or(block, |b| b as usize).max(1);
+    // A block that is longer than its stream is the whole of it.
+    let block = args.block.map_or(block, |b| b as usize).min(tokens.len() / streams).max(1);
     let reading = match adapting(args, settings, block)? {
         Some(adapt) => read_adapting(&loaded.model, &loaded.params, &tokens, streams, adapt),
         None => {

@@ -61,7 +61,13 @@ pub fn export(args: &args::Export) -> Outcome {
     let shape = Shape::of(loaded.model.config());
     let write = |name: &str, bytes: &[u8]| {
         let path = args.out.join(name);
-        std::fs::write(&path, bytes).map_err(|e| Failure::disk(&path, &e))
+        // Whole or not at all.
+        let aside = args.out.join(format!("{name}.new"));
+        let written = std::fs::write(&aside, bytes).and_then(|()| std::fs::rename(&aside, &path));
+        written.map_err(|e| {
+            let _ = std::fs::remove_file(&aside);
+            Failure::disk(&path, &e)
+        })
     };
     write(WEIGHTS, &weights_file(&loaded.model, &loaded.params, &shape)?)?;
     write(TOKENIZER, loaded.vocab.to_tokenizer_json().as_bytes())?;

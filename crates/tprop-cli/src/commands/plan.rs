@@ -26,6 +26,7 @@ pub fn plan(args: &args::Plan) -> Outcome {
         }
     };
     let model = Model::<f32>::new(settings.model(vocab));
+    prepare::check_memory(prepare::memory(&settings, &model, 0))?;
     let config = settings.train();
     // Under a launcher and for a plan of several ranks sums are made in as many shares as a run there would use.
     let shares = settings.shares().unwrap_or(12.max(cluster.comm().size()));

@@ -11,11 +11,17 @@ use crate::console;
 use crate::experiment::recipe::{self, BUILT_IN};
 use crate::experiment::{self, Request};
 use crate::failure::{Failure, Outcome};
+use crate::report::text::shell;
 use crate::settings::{nearest, typed};
 
 /// Computes and prints a result.
 pub fn reproduce(args: &args::Reproduce) -> Outcome {
     if args.what == "theorem" {
+        let driving = &args.driving;
+        if !args.words.is_empty() || !args.only.is_empty() || driving.dry_run || driving.retry || driving.out.is_some()
+        {
+            return Err(Failure::input("theorem trains nothing and writes nothing; it takes --seed and --json only"));
+        }
         return show_theorem(args);
     }
     let built_in = BUILT_IN.iter().find(|(name, _)| *name == args.what);
@@ -29,9 +35,9 @@ pub fn reproduce(args: &args::Reproduce) -> Outcome {
         None => typed::text_of(&path)?,
     };
     let study = recipe::read(&text, &path, args.scale, experiment::words(&args.words)?)?;
-    let mut command = format!("tprop reproduce {} --scale {}", args.what, args.scale.name());
-    command.extend(args.only.iter().map(|cell| format!(" --only {cell}")));
-    command.extend(args.words.iter().map(|word| format!(" {word}")));
+    let mut command = format!("tprop reproduce {} --scale {}", shell(&args.what), args.scale.name());
+    command.extend(args.only.iter().map(|cell| format!(" --only {}", shell(cell))));
+    command.extend(args.words.iter().map(|word| format!(" {}", shell(word))));
     let request = Request {
         driving: &args.driving,
         usual_out: Path::new("reproduce").join(format!("{}-{}", study.name, args.scale.name())),

@@ -5,14 +5,15 @@ use std::path::Path;
 use crate::args;
 use crate::experiment::{self, Request, sweep_file};
 use crate::failure::Outcome;
+use crate::report::text::shell;
 use crate::settings::typed;
 
 /// Runs a grid.
 pub fn sweep(args: &args::Sweep) -> Outcome {
     let text = typed::text_of(&args.file)?;
     let study = sweep_file::read(&text, &args.file, experiment::words(&args.words)?)?;
-    let mut command = format!("tprop sweep {}", args.file.display());
-    command.extend(args.words.iter().map(|word| format!(" {word}")));
+    let mut command = format!("tprop sweep {}", shell(&args.file.to_string_lossy()));
+    command.extend(args.words.iter().map(|word| format!(" {}", shell(word))));
     let request = Request {
         driving: &args.driving,
         usual_out: Path::new("sweeps").join(args.file.file_stem().unwrap_or("sweep".as_ref())),

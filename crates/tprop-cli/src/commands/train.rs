@@ -50,9 +50,7 @@ pub fn train(args: &args::Train) -> Outcome {
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
     let need = prepare::memory(&settings, &model, corpus.bytes());
-    if !args.dry_run {
-        prepare::check_memory(need)?;
-    }
+    prepare::check_memory(need)?;
     prepare::check_lengths(&settings, &corpus)?;
     let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
     if let Some(dir) = &args.from {
@@ -163,7 +161,13 @@ pub fn go(
                 cluster.hand_out(Some((&snapshot, best.as_ref())));
                 trainer.restore(&snapshot, best.as_ref())?;
             }
-            end => break cluster.ended(end)?,
+            end => {
+                // A resumed run forgets this end together with what followed its checkpoint.
+                if matches!(end, Err(TrainError::Diverged { .. })) {
+                    watcher.tell(&Event::End(trainer.end("diverged")))?;
+                }
+                break cluster.ended(end)?;
+            }
         }
     };
     if end.reason == "stopped" {

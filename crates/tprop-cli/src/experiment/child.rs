@@ -84,9 +84,13 @@ impl Child {
 /// The last message of this program in a text, which may go over several lines, as one line; or simply the last line.
 fn reason(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let from = lines.iter().rposition(|line| line.starts_with("tprop: ")).unwrap_or(lines.len().saturating_sub(1));
-    let message = lines.get(from..).unwrap_or_default().join("; ");
-    let message = message.strip_prefix("tprop: ").unwrap_or(&message);
+    let ours = lines.iter().rposition(|line| line.starts_with("tprop: "));
+    // Wrong arguments are told by a line of their own, with advice below it.
+    let arguments = lines.iter().position(|line| line.starts_with("error: ")).filter(|_| ours.is_none());
+    let from = ours.or(arguments).unwrap_or(lines.len().saturating_sub(1));
+    let to = if arguments.is_some() { from + 1 } else { lines.len() };
+    let message = lines.get(from..to).unwrap_or_default().join("; ");
+    let message = ["tprop: ", "error: "].iter().find_map(|p| message.strip_prefix(p)).unwrap_or(&message);
     tprop::vocab::printable(&message.chars().take(600).collect::<String>())
 }
 
@@ -98,6 +102,10 @@ mod tests {
     fn the_reason_is_the_last_message() {
         assert_eq!(reason("tprop: warning: a\nbla\ntprop: no checkpoint\n  b: bad\n\n"), "no checkpoint; b: bad");
         assert_eq!(reason("one\ntwo\x1b\n"), format!("two{}", tprop::vocab::printable("\x1b")));
+        assert_eq!(
+            reason("error: unexpected argument '--x'\n\nUsage: tprop eval\n\nFor more, try '--help'.\n"),
+            "unexpected argument '--x'"
+        );
         assert_eq!(reason(""), "");
     }
 }

@@ -2,10 +2,13 @@
 
 use serde::Serialize;
 
+use super::NOT_ASKED;
 use super::results::Figure;
-use super::sheet::Sheet;
-use super::study::{Study, Table};
+use super::study::{Plan, Study, Table};
 use crate::console::short;
+use crate::settings::table::BUILT_IN;
+use crate::sheet::Sheet;
+use crate::spread::Spread;
 
 /// A figure of the paper beside ours.
 #[derive(Clone, Debug, Serialize)]
@@ -45,11 +48,15 @@ pub struct Comparison {
 }
 
 /// Our figure as the table shows it: less the row of reference, if there is one.
-fn ours(table: &Table, figures: &[Figure], i: usize, j: usize) -> Option<f64> {
-    let mean = |i: usize| figures[table.cells[i][j]].value.map(|s| s.mean);
+fn ours(table: &Table, figures: &[Figure], i: usize, j: usize) -> Option<Spread> {
+    let of = |i: usize| &figures[table.cells[i][j]].by_seed;
     match table.minus {
-        Some(row) if row != i => Some(mean(i)? - mean(row)?),
-        _ => mean(i),
+        // Seed by seed: what the rows share does not widen the spread.
+        Some(row) if row != i => {
+            let differences: Vec<f64> = of(i).iter().zip(of(row)).map(|(a, b)| a - b).collect();
+            Spread::of(&differences)
+        }
+        _ => figures[table.cells[i][j]].value,
     }
 }
 
@@ -59,7 +66,7 @@ pub fn compare(study: &Study, table: &Table, figures: &[Figure]) -> Option<Compa
     for (i, row) in table.paper.iter().enumerate() {
         for (j, paper) in row.iter().enumerate() {
             let Some(paper) = *paper else { continue };
-            let ours = ours(table, figures, i, j);
+            let ours = ours(table, figures, i, j).map(|s| s.mean);
             let difference = table.minus.is_some_and(|m| m != i);
             let scale = match table.minus {
                 Some(m) if difference => figures[table.cells[m][j]].value.map_or(f64::NAN, |s| s.mean),
@@ -79,7 +86,7 @@ fn order(table: &Table, figures: &[Figure]) -> Order {
         if table.minus == Some(i) {
             return figures[table.cells[i][j]].value.map(|_| (0.0, 0.0));
         }
-        Some((ours(table, figures, i, j)?, table.paper[i][j]?))
+        Some((ours(table, figures, i, j)?.mean, table.paper[i][j]?))
     };
     let places: Vec<(usize, usize)> =
         (0..table.rows.len()).flat_map(|i| (0..table.columns.len()).map(move |j| (i, j))).collect();
@@ -98,12 +105,15 @@ fn order(table: &Table, figures: &[Figure]) -> Order {
             if (a.0 < b.0) == (a.1 < b.1) && a.0 != b.0 {
                 order.agree += 1;
             } else {
-                let name = |i: usize, j: usize| match table.columns.len() {
-                    1 => table.rows[i].clone(),
-                    _ => format!("{} {}", table.rows[i], table.columns[j]),
+                // What the two share is said once.
+                let (shared, name) = if i == k {
+                    (&table.rows[i], [&table.columns[j], &table.columns[l]])
+                } else {
+                    (&table.columns[j], [&table.rows[i], &table.rows[k]])
                 };
-                let (low, high) = if a.1 < b.1 { (name(i, j), name(k, l)) } else { (name(k, l), name(i, j)) };
-                order.against.push(format!("{low} < {high}"));
+                let [low, high] = if a.1 < b.1 { name } else { [name[1], name[0]] };
+                let shared = if table.columns.len() == 1 { String::new() } else { format!("{shared}: ") };
+                order.against.push(format!("{shared}{low} < {high}"));
             }
         }
     }
@@ -115,15 +125,13 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
     let metric = &study.cells[table.cells[0][0]].metric;
     let same = table.cells.iter().flatten().all(|c| study.cells[*c].metric == *metric);
     let corner = if same && !table.columns.contains(&metric.title()) { metric.title() } else { String::new() };
-    let mut sheet = Sheet::new(&table.title, std::iter::once(corner).chain(table.columns.clone()));
-    for (i, label) in table.rows.iter().enumerate() {
-        let cell = |j: usize| {
-            let figure = &figures[table.cells[i][j]];
-            match (figure.value, ours(table, figures, i, j)) {
-                (Some(spread), Some(_)) if table.minus.is_none_or(|m| m == i) => spread.shown(),
-                (Some(_), Some(x)) => signed(x),
-                _ => "–".to_owned(),
-            }
+    let mut sheet = Sheet::new(title(study, table), std::iter::once(corner).chain(table.columns.clone()));
+    let unwanted = |i: usize| table.cells[i].iter().all(|c| unasked(&figures[*c]));
+    for (i, label) in table.rows.iter().enumerate().filter(|(i, _)| !unwanted(*i)) {
+        let cell = |j: usize| match ours(table, figures, i, j) {
+            Some(spread) if table.minus.is_none_or(|m| m == i) => spread.shown(),
+            Some(spread) => signed(spread),
+            None => "–".to_owned(),
         };
         let columns = 0..table.columns.len();
         sheet.rows.push(std::iter::once(label.clone()).chain(columns.clone().map(cell)).collect());
@@ -132,7 +140,7 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
         }
         let difference = table.minus.is_some_and(|m| m != i);
         let paper = |j: usize| match table.paper[i][j] {
-            Some(x) if difference => signed(x),
+            Some(x) if difference => format!("{x:+.2}"),
             Some(x) => short(x),
             None => String::new(),
         };
@@ -142,7 +150,7 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
             let mark = if beside.agrees == Some(true) { " ✓" } else { "" };
             let apart = match beside.relative {
                 Some(part) => format!("{:+.1} %", 100.0 * part),
-                None => signed(beside.ours? - beside.paper),
+                None => format!("{:+.2}", beside.ours? - beside.paper),
             };
             Some(format!("{apart}{mark}"))
         };
@@ -154,7 +162,8 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
         let training = |j: usize| figures[table.cells[i][j]].train_ppl.map_or(String::new(), |s| s.shown());
         let cells: Vec<String> = columns.map(training).collect();
         if same && cells.iter().any(|c| !c.is_empty()) {
-            sheet.rows.push(std::iter::once("· training".to_owned()).chain(cells).collect());
+            let label = if difference { "· training perplexity" } else { "· training" };
+            sheet.rows.push(std::iter::once(label.to_owned()).chain(cells).collect());
         }
     }
     if let Some(comparison) = comparison {
@@ -170,13 +179,65 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
         }
     }
     for (why, cells) in missing {
-        sheet.notes.push(format!("Without a figure: {} ({why}).", cells.join(", ")));
+        sheet.notes.push(match why.as_str() {
+            // Long lists hide what was asked for.
+            NOT_ASKED if cells.len() > 3 => format!("Without a figure: {} cells ({why}).", cells.len()),
+            _ => format!("Without a figure: {} ({why}).", cells.join(", ")),
+        });
+    }
+    for (i, j) in (0..table.rows.len()).flat_map(|i| (0..table.columns.len()).map(move |j| (i, j))) {
+        let figure = &figures[table.cells[i][j]];
+        if let (Some(spread), None, Some(row)) = (figure.value, ours(table, figures, i, j), table.minus) {
+            let (cell, shown, row) = (&figure.cell, spread.shown(), &table.rows[row]);
+            sheet.notes.push(format!("{cell} has {shown}, but “{row}”, from which it would differ, has no figure."));
+        }
     }
     sheet
 }
 
-fn signed(x: f64) -> String {
-    format!("{x:+.2}")
+/// What the short trials chose for each cell of a table; none if it has no searches.
+pub fn chosen(study: &Study, table: &Table, figures: &[Figure]) -> Option<Sheet> {
+    let chosen: Vec<(&str, Vec<(&str, &str)>)> = (table.cells.iter().flatten())
+        .filter(|cell| matches!(study.cells[**cell].plan, Plan::Search(_)))
+        .filter_map(|cell| {
+            let pairs = figures[*cell].chosen.as_ref()?.split(' ').filter_map(|pair| pair.split_once('='));
+            Some((figures[*cell].cell.as_str(), pairs.collect()))
+        })
+        .collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in chosen.iter().flat_map(|(_, pairs)| pairs) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    let header = std::iter::once("cell").chain(names.iter().copied());
+    let mut sheet = Sheet::new(format!("{}: what the short trials chose", title(study, table)), header);
+    for (cell, pairs) in &chosen {
+        let value = |name: &&str| pairs.iter().find(|(n, _)| n == name).map_or("", |(_, value)| value).to_owned();
+        sheet.rows.push(std::iter::once((*cell).to_owned()).chain(names.iter().map(value)).collect());
+    }
+    (!chosen.is_empty()).then_some(sheet)
+}
+
+/// The heading, with the text that was really read where it is not the one that the table is about.
+fn title(study: &Study, table: &Table) -> String {
+    let trials = table.cells.iter().flatten().map(|cell| study.forecast(*cell)[0].1.settings.text("data.source"));
+    let elsewhere = !study.sizes && table.paper.iter().flatten().any(Option::is_some);
+    match elsewhere && trials.into_iter().all(|source| source == BUILT_IN) {
+        true => format!("{} (here: the built-in language)", table.title),
+        false => table.title.clone(),
+    }
+}
+
+/// Whether nobody asked for this figure, and nothing is known about it.
+pub fn unasked(figure: &Figure) -> bool {
+    figure.value.is_none() && figure.missing.as_deref() == Some(NOT_ASKED)
+}
+
+/// A difference, with its sign.
+fn signed(spread: Spread) -> String {
+    let deviation = spread.deviation.map_or(String::new(), |d| format!(" ± {d:.2}"));
+    format!("{:+.2}{deviation}", spread.mean)
 }
 
 fn sentences(study: &Study, table: &Table, comparison: &Comparison) -> Vec<String> {

@@ -68,8 +68,14 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// For some cells of an experiment.
-    pub fn new(study: &'a Study, cells: Vec<usize>, out: &'a Out, options: Options) -> Self {
+    /// For some cells of an experiment, whose texts have these fingerprints.
+    pub fn new(
+        study: &'a Study,
+        cells: Vec<usize>,
+        out: &'a Out,
+        texts: HashMap<String, String>,
+        options: Options,
+    ) -> Self {
         let (tell, news) = mpsc::channel();
         let show = Show::new(options.quiet, &study.name, study.count_of(&cells));
         Self {
@@ -77,7 +83,7 @@ impl<'a> Driver<'a> {
             cells,
             out,
             options,
-            ledger: Ledger::default(),
+            ledger: Ledger { texts, ..Ledger::default() },
             running: Vec::new(),
             busy: HashMap::new(),
             tries: HashMap::new(),
@@ -89,8 +95,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Forgets failures of earlier drivers, with what they left.
+    /// Forgets failures of earlier drivers, with what they left, and runs that cannot be taken up.
     pub fn retry(&mut self) -> Outcome {
+        self.ledger.retry = true;
         for id in self.out.forget_failures()? {
             if !trial::clear(&self.out.run(&id))? {
                 let message =

@@ -1,6 +1,7 @@
 //! What an experiment would take: its corpora are looked at, and one short measurement per kind of trial tells the time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use tprop::model::Model;
 use tprop::train::{Data, Trainer};
 
 use super::study::Study;
-use super::trial::Trial;
+use super::trial::{self, Found, Trial};
 use crate::commands::prepare;
 use crate::console::{self, duration, grouped};
 use crate::failure::{Failure, Outcome};
@@ -46,6 +47,8 @@ const BUDGET: f64 = 12.0;
 pub struct Survey {
     /// Tokens of the training split of each corpus, by its key.
     tokens: HashMap<String, usize>,
+    /// Fingerprints of the corpora, by the same key.
+    pub fingerprints: HashMap<String, String>,
     /// Tokens per second of each kind of trial.
     speeds: HashMap<String, f64>,
     /// The best possible validation perplexity of each corpus that has one.
@@ -59,7 +62,8 @@ fn key(settings: &Settings, keep: impl Fn(&str) -> bool) -> String {
     TABLE.iter().filter(|s| keep(s.name)).map(|s| format!("{}={}\n", s.name, settings.text(s.name))).collect()
 }
 
-fn corpus_key(settings: &Settings) -> String {
+/// Trials that agree in this read the same text.
+pub fn corpus_key(settings: &Settings) -> String {
     key(settings, |name| name.starts_with("data.") || name.starts_with("synth."))
 }
 
@@ -100,6 +104,7 @@ impl Survey {
                 Err(failure) => return Err(failure),
             };
             survey.tokens.insert(key.clone(), corpus.train.len());
+            survey.fingerprints.insert(key.clone(), corpus.fingerprint.clone());
             if let Some(reference) = corpus.reference(Split::Valid) {
                 survey.best.insert(key.clone(), reference.best);
             }
@@ -141,7 +146,7 @@ impl Survey {
     }
 
     /// What a dry run prints.
-    pub fn tell(&self, study: &Study, cells: &[usize], json: bool) -> Outcome {
+    pub fn tell(&self, study: &Study, cells: &[usize], dir: &Path, json: bool) -> Outcome {
         let groups: Vec<(String, Vec<usize>)> = if study.sweep {
             vec![("all".to_owned(), cells.to_vec())]
         } else {
@@ -149,16 +154,26 @@ impl Survey {
                 |t: &super::study::Table| t.cells.iter().flatten().copied().filter(|c| cells.contains(c)).collect();
             study.tables.iter().map(|t| (t.name.clone(), of(t))).filter(|(_, c): &(_, Vec<_>)| !c.is_empty()).collect()
         };
+        let ended = |trial: &Trial| {
+            let found = trial::look(&dir.join("runs").join(&trial.id), trial);
+            matches!(found, Ok(Found::Run(progress)) if progress.ended.is_some())
+        };
+        let mut done = 0;
         let mut counted: HashSet<String> = HashSet::new();
         let mut rows = Vec::new();
         let (mut all_trials, mut all_tokens, mut all_seconds, mut known) = (0, 0u64, 0.0, true);
         for (name, cells) in groups {
             let (mut trials, mut tokens, mut seconds) = (0, 0, Some(0.0));
             for (key, trial) in cells.iter().flat_map(|c| study.forecast(*c)) {
-                if !counted.insert(key) {
+                if !counted.insert(key.clone()) {
                     continue;
                 }
                 trials += 1;
+                // Those behind a search have no name yet.
+                if key == trial.id && ended(&trial) {
+                    done += 1;
+                    continue;
+                }
                 match self.cost(&trial) {
                     Some((n, time)) => {
                         tokens += n;
@@ -174,6 +189,8 @@ impl Survey {
             rows.push((name, cells.len(), trials, tokens, seconds));
         }
         let time = known.then_some(all_seconds);
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        self.absent.values().for_each(|reason| *reasons.entry(reason).or_default() += 1);
         if json {
             let parts: Vec<_> = rows
                 .iter()
@@ -182,7 +199,7 @@ impl Survey {
                 })
                 .collect();
             return console::line(serde_json::json!({
-                "name": study.name, "trials": all_trials, "tokens": all_tokens, "seconds": time, "parts": parts,
+                "name": study.name, "trials": all_trials, "ended": done, "tokens": all_tokens, "seconds": time, "parts": parts, "cannot_run": reasons,
             }));
         }
         let shown = |seconds: Option<f64>| seconds.map_or("not known".to_owned(), |s| format!("about {}", duration(s)));
@@ -200,11 +217,10 @@ impl Survey {
             grouped(all_tokens),
             shown(time)
         );
-        let mut reasons: Vec<&String> = self.absent.values().collect();
-        reasons.sort();
-        reasons.dedup();
-        for reason in reasons {
-            let n = self.absent.values().filter(|r| *r == reason).count();
+        if done > 0 {
+            text += &format!("{} of them have ended and are not counted in tokens and time\n", grouped(done));
+        }
+        for (reason, n) in reasons {
             text += &format!("{n} cells cannot be run here: {reason}\n");
         }
         console::data(&text)

@@ -4,6 +4,7 @@
 use toml::de::{DeTable, DeValue};
 use tprop::rng::Draws;
 
+use super::sweep_file::MOST_TRIALS;
 use super::toml::{Section, Source};
 use crate::settings::table::{self, Kind};
 use crate::settings::typed::{self, Written};
@@ -100,8 +101,9 @@ fn collect(
         if values.is_empty() {
             return source.refuse(at, format!("{name} has no value, so the grid is empty; give at least one"));
         }
-        for (i, value) in values.iter().enumerate() {
-            if values[..i].iter().any(|v| same(&v.text, &value.text)) {
+        let mut seen = std::collections::HashSet::new();
+        for value in &values {
+            if !seen.insert(number_or_text(&value.text)) {
                 let shown = tprop::vocab::printable(&value.text);
                 return Err(SettingError::at(&value.place, format!("{name} has {shown} twice; leave one out")));
             }
@@ -112,14 +114,15 @@ fn collect(
 }
 
 /// 0.1 and 1e-1 are the same.
-fn same(a: &str, b: &str) -> bool {
-    a == b || matches!((a.parse::<f64>(), b.parse::<f64>()), (Ok(x), Ok(y)) if x == y)
+fn number_or_text(text: &str) -> String {
+    // 0.0 + -0.0 is 0.0.
+    text.parse::<f64>().map_or_else(|_| text.to_owned(), |x| format!("{:e}", x + 0.0))
 }
 
 /// `{ from, to, steps, scale }`: `steps` values from `from` to `to`, both included, evenly spaced or (`log`) in equal ratios.
 fn range(section: Section<'_>, name: &str) -> Result<Vec<Typed>, SettingError> {
     let (from, to) = (section.real("from")?, section.real("to")?);
-    let steps = section.count("steps", 1, 1_000_000)?;
+    let steps = section.count("steps", 1, MOST_TRIALS)?;
     let (Some(from), Some(to), Some(steps)) = (from, to, steps) else {
         return section.refuse(format!("a range of {name} needs from, to and steps"));
     };
@@ -208,7 +211,7 @@ mod tests {
             ("optim.lr = { from = 1, to = 2 }", "needs from, to and steps"),
             ("optim.lr = { from = 0, to = 2, steps = 3, scale = \"log\" }", "ends above 0"),
             ("optim.lr = { from = 1, to = 2, steps = 3, scale = \"cubic\" }", "\"linear\" or \"log\""),
-            ("optim.lr = { from = 1, to = 2, steps = 0 }", "from 1 to 1000000"),
+            ("optim.lr = { from = 1, to = 2, steps = 0 }", "from 1 to 10000"),
             ("optim.lr = { from = 1, to = 2, step = 3 }", "optim.lr has no key step; did you mean steps?"),
             ("optim.lr = { from = inf, to = 2, steps = 3 }", "finite"),
             ("model.hidden = { from = 1, to = 2, steps = 5 }", "twice"),

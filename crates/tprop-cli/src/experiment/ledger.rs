@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use sha2::{Digest, Sha256};
 
+use super::estimate::corpus_key;
 use super::out::Out;
 use super::study::{Next, Study, Verdict, Want};
 use super::trial::{self, Ended, Found, Progress, Trial};
@@ -18,6 +19,10 @@ pub struct Ledger {
     pub verdicts: HashMap<usize, Verdict>,
     /// Perplexities that `tprop eval` printed, by name of the reading.
     pub readings: HashMap<String, Result<f64, String>>,
+    /// Fingerprints of the texts as they are now, where they are known.
+    pub texts: HashMap<String, String>,
+    /// Whether runs that cannot be taken up are removed, and begun anew, rather than told as failures.
+    pub retry: bool,
 }
 
 /// What a process is at work on.
@@ -89,16 +94,34 @@ impl Ledger {
         for want in wants {
             let id = &want.trial.id;
             if !self.known.contains_key(id) {
-                let found = match trial::look(&out.run(id), &want.trial) {
-                    Ok(Found::Nothing) => Progress::default(),
-                    Ok(Found::Run(progress)) => progress,
-                    Err(failure) => Progress { ended: Some(Ended::Failed(failure.message)), ..Progress::default() },
-                };
+                let found = self.found(&want.trial, out).unwrap_or_else(|why| {
+                    let cleared = self.retry && matches!(trial::clear(&out.run(id)), Ok(true));
+                    let ended = (!cleared).then_some(Ended::Failed(why));
+                    Progress { ended, ..Progress::default() }
+                });
                 news |= found.ended.is_some() || !found.evals.is_empty();
                 self.known.insert(id.clone(), found);
             }
         }
         news
+    }
+
+    /// What the disk knows about a trial; or why that cannot be used.
+    fn found(&self, trial: &Trial, out: &Out) -> Result<Progress, String> {
+        let dir = out.run(&trial.id);
+        let progress = match trial::look(&dir, trial).map_err(|failure| failure.message)? {
+            Found::Nothing => Progress::default(),
+            Found::Run(progress) => progress,
+        };
+        let now = self.texts.get(&corpus_key(&trial.settings));
+        match (&progress.corpus, now) {
+            (Some(then), Some(now)) if then != now => Err(format!(
+                "{}: this run read another text than the one that {} is now",
+                dir.display(),
+                tprop::vocab::printable(&trial.settings.text("data.source"))
+            )),
+            _ => Ok(progress),
+        }
     }
 
     /// The readings that a cell still needs, once its trials have ended.

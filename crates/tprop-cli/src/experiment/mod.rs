@@ -16,7 +16,6 @@ mod out;
 mod present;
 pub mod recipe;
 mod results;
-mod sheet;
 mod show;
 pub mod study;
 pub mod sweep_file;
@@ -37,9 +36,13 @@ use crate::settings::table::BUILT_IN;
 use crate::settings::{Settings, Typed};
 use drive::{Driver, Options};
 use estimate::Survey;
+use ledger::Ledger;
 use out::{Identity, Out};
 use results::Results;
 use study::Study;
+
+/// Why a cell has no figure that nobody wanted this time.
+const NOT_ASKED: &str = "not asked for";
 
 /// What to do with an experiment.
 #[derive(Debug)]
@@ -63,50 +66,77 @@ pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
     let cells = select(study, request.only)?;
     let data_dir = driving.data_dir.as_deref();
     let jobs = usize::from(driving.jobs);
+    let dir = driving.out.clone().unwrap_or_else(|| request.usual_out.clone());
     let survey = Survey::of(study, &cells, data_dir, jobs, request.lenient, driving.dry_run)?;
     if driving.dry_run {
-        return survey.tell(study, &cells, driving.json);
+        return survey.tell(study, &cells, &dir, driving.json);
     }
     let mut absent: HashMap<usize, String> =
-        (0..study.cells.len()).filter(|c| !cells.contains(c)).map(|c| (c, "not asked for".to_owned())).collect();
+        (0..study.cells.len()).filter(|c| !cells.contains(c)).map(|c| (c, NOT_ASKED.to_owned())).collect();
     absent.extend(survey.absent.clone());
-    let cells: Vec<usize> = cells.into_iter().filter(|c| !absent.contains_key(c)).collect();
-    if cells.is_empty() {
-        let reason = survey.absent.into_values().next().unwrap_or_default();
-        return Err(Failure::input(format!("nothing can be run: {reason}")));
+    let here: Vec<usize> = cells.iter().copied().filter(|c| !absent.contains_key(c)).collect();
+    let nothing = || {
+        let reason = survey.absent.values().next().cloned().unwrap_or_default();
+        Failure::input(format!("nothing can be run: {reason}"))
+    };
+    // Trials that have ended can be shown without their text.
+    if here.is_empty() && !dir.join("study.json").is_file() {
+        return Err(nothing());
     }
     for (cell, reason) in survey.absent.iter().filter(|_| !driving.quiet) {
         console::note(format!("left out: {} ({reason})", study.cells[*cell].name));
     }
-    let dir = driving.out.clone().unwrap_or_else(|| request.usual_out.clone());
     let out = Out::open(&dir, &Identity::of(study))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = study.forecast(cells[0])[0].1.settings.threads().unwrap_or(cores);
     let data_dir = data_dir.map(absolute);
     let options = Options { jobs, threads: (threads / jobs).max(1), data_dir, quiet: driving.quiet };
-    let mut driver = Driver::new(study, cells.clone(), &out, options);
+    let mut driver = Driver::new(study, here.clone(), &out, survey.fingerprints.clone(), options);
     if driving.retry {
         driver.retry()?;
     }
     let finished = driver.drive()?;
+    if !cells.iter().any(|cell| finished.verdicts.contains_key(cell)) {
+        return Err(nothing());
+    }
     absent.retain(|cell, _| !finished.verdicts.contains_key(cell));
     let results = Results::of(study, &finished, &absent, request.command.clone());
-    present::present(study, &results, &out, survey.best_possible(study, &cells), driving.json)?;
+    present::present(study, &results, &out, survey.best_possible(study, &here), driving.json)?;
     if results.trials.iter().any(|trial| trial.epochs > 0) {
         let written =
             report::write(std::slice::from_ref(&dir), &dir, &study.title, std::slice::from_ref(&request.command))?;
         if !driving.quiet {
-            console::note(format!("\nreport: {}\nfiles:  {}", written.html.display(), dir.display()));
+            let shown = |path: &Path| tprop::vocab::printable(&path.to_string_lossy());
+            console::note(format!("\nreport: {}\nfiles:  {}", shown(&written.html), shown(&dir)));
         }
     }
+    ending(&results, &finished)
+}
+
+/// The exit code that results deserve.
+fn ending(results: &Results, finished: &Ledger) -> Outcome {
     let failed = results.failures().count();
     if failed > 0 {
         return Err(Failure::new(Code::Failed, format!("{failed} trials failed; --retry runs them again")));
     }
-    if results.figures.iter().all(|f| f.value.is_none()) {
-        return Err(Failure::new(Code::Diverged, "no trial came to a good end"));
+    if let Some(why) = finished.readings.values().find_map(|reading| reading.as_ref().err()) {
+        let n = finished.readings.values().filter(|reading| reading.is_err()).count();
+        return Err(Failure::new(
+            Code::Failed,
+            format!("{n} evaluations failed ({why}); the same command tries again"),
+        ));
     }
-    Ok(())
+    if results.figures.iter().any(|f| f.value.is_some()) {
+        return Ok(());
+    }
+    match results.divergences().next() {
+        Some(_) => Err(Failure::new(Code::Diverged, "no trial came to a good end")),
+        None => {
+            let why = results.figures.iter().find_map(|f| f.missing.clone()).filter(|why| why != NOT_ASKED);
+            let why = why.unwrap_or_else(|| "the runs have nothing of what the table shows".into());
+            Err(Failure::new(Code::Failed, format!("no figure came out: {why}")))
+        }
+    }
 }
 
 /// Whether bytes can be read as `study.json`, and as `outcomes.jsonl`.

@@ -131,7 +131,9 @@ impl Out {
         match fs::read_dir(dir) {
             Ok(mut entries) if !state.is_file() => {
                 let leftover = |e: &fs::DirEntry| e.file_name() == "lock" || e.file_name() == "study.json.new";
-                if entries.any(|e| e.is_ok_and(|e| !leftover(&e))) {
+                // Whoever lost the file alone goes on: trials are known by their settings.
+                let lost = ["runs", "trials"].iter().all(|folder| dir.join(folder).is_dir());
+                if !lost && entries.any(|e| e.is_ok_and(|e| !leftover(&e))) {
                     let message =
                         format!("{}: exists and is no experiment of this program; choose another --out", dir.display());
                     return Err(Failure::input(message));
@@ -148,7 +150,10 @@ impl Out {
         if state.is_file() {
             let text = fs::read(&state).map_err(disk)?;
             let old = Identity::read(&text).map_err(|e| {
-                Failure::input(format!("{}: not readable ({e}); choose another --out", state.display()))
+                Failure::input(format!(
+                    "{}: not readable ({e}); remove it to go on with the trials that are there, or choose another --out",
+                    state.display()
+                ))
             })?;
             if old.hash != identity.hash {
                 return Err(Failure::input(format!(

@@ -4,21 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::{self, Comparison};
 use super::out::Out;
-use super::results::{Figure, Results};
-use super::sheet::Sheet;
-use super::study::Study;
+use super::results::{Figure, Line, Results};
+use super::study::{Study, Table};
 use crate::console::{self, short};
 use crate::failure::Outcome;
+use crate::sheet::Sheet;
+use crate::spread::Spread;
+
+/// A table of more points is read by programs.
+const MOST_POINTS: usize = 100;
 
 /// Writes `table.md`, `table.csv`, `table.tex`, `table.json` and `trials.csv`, and prints the first or (`--json`) the fourth.
 pub fn present(study: &Study, results: &Results, out: &Out, best: Option<f64>, json: bool) -> Outcome {
     let comparisons: Vec<Option<Comparison>> =
         study.tables.iter().map(|table| compare::compare(study, table, &results.figures)).collect();
     let mut sheets: Vec<Sheet> = if study.sweep {
-        vec![sweep_sheet(study, results)]
+        std::iter::once(sweep_sheet(study, results)).chain(points_sheet(study, results)).collect()
     } else {
         let both = study.tables.iter().zip(&comparisons);
-        both.map(|(table, c)| compare::sheet(study, table, &results.figures, c.as_ref())).collect()
+        let wanted = |table: &Table| !table.cells.iter().flatten().all(|c| compare::unasked(&results.figures[*c]));
+        let sheets = both.filter(|(table, _)| wanted(table)).flat_map(|(table, c)| {
+            let sheet = compare::sheet(study, table, &results.figures, c.as_ref());
+            std::iter::once(sheet).chain(compare::chosen(study, table, &results.figures))
+        });
+        sheets.collect()
     };
     if let (Some(best), Some(first)) = (best, sheets.first_mut()) {
         first.notes.push(format!("Best possible validation perplexity of this text: {}.", short(best)));
@@ -50,7 +59,7 @@ fn page(study: &Study, results: &Results, sheets: &[Sheet]) -> String {
         true => String::new(),
         false => format!("\n{title}:\n\n{}\n", lines.join("\n")),
     };
-    let line = |l: &super::results::Line| {
+    let line = |l: &Line| {
         let set: Vec<String> = l.settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
         format!("- {} ({}): {}", plain(&l.cell), plain(&set.join(" ")), plain(&l.reason))
     };
@@ -60,8 +69,11 @@ fn page(study: &Study, results: &Results, sheets: &[Sheet]) -> String {
 }
 
 /// What the runs behind the figures are called: the labels of their rows, with those of columns and tables where rows alone do not tell
-/// them apart. Empty for sweeps, whose points speak for themselves.
+/// them apart. A sweep's runs are called by their points.
 fn names(study: &Study, results: &Results) -> BTreeMap<String, String> {
+    if study.sweep {
+        return results.trials.iter().map(|line| (line.trial.clone(), point_of(line))).collect();
+    }
     let runs = |cell: usize| results.figures[cell].runs.iter().map(|run| run.trim_start_matches("runs/").to_owned());
     let mut names = BTreeMap::new();
     for table in &study.tables {
@@ -92,7 +104,7 @@ fn sweep_sheet(study: &Study, results: &Results) -> Sheet {
     let mean = |f: &Figure| f.valid_ppl.map_or(f64::INFINITY, |s| s.mean);
     figures.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
     for figure in figures {
-        let spread = |s: Option<super::metric::Spread>| s.map_or("–".to_owned(), |s| s.shown());
+        let spread = |s: Option<Spread>| s.map_or("–".to_owned(), |s| s.shown());
         sheet.rows.push(vec![
             figure.cell.clone(),
             figure.chosen.clone().unwrap_or_default(),
@@ -110,6 +122,50 @@ fn sweep_sheet(study: &Study, results: &Results) -> Sheet {
         sheet.notes.push(format!("{pruned} points were left behind by successive halving (trials.csv)."));
     }
     sheet
+}
+
+/// The settings in which a trial differs from others than its seeds.
+fn point_of(line: &Line) -> String {
+    let pairs = line.settings.iter().filter(|(name, _)| *name != "train.seed");
+    let shown: Vec<String> = pairs.map(|(name, value)| format!("{name}={value}")).collect();
+    if shown.is_empty() { "all".to_owned() } else { shown.join(" ") }
+}
+
+/// All points of a sweep, the best first; none if the table of groups says it all.
+fn points_sheet(study: &Study, results: &Results) -> Option<Sheet> {
+    let mut points: BTreeMap<String, Vec<&Line>> = BTreeMap::new();
+    for line in &results.trials {
+        points.entry(point_of(line)).or_default().push(line);
+    }
+    if points.len() <= results.figures.len() {
+        return None;
+    }
+    type Of = fn(&Line) -> Option<f64>;
+    let spread = |lines: &[&Line], of: Of| {
+        let numbers: Vec<f64> = lines.iter().filter_map(|l| of(l)).collect();
+        Spread::of(&numbers).filter(|s| s.n == lines.len())
+    };
+    let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
+    for (point, lines) in points {
+        let good = |line: &&Line| line.outcome == "finished" || line.outcome == "pruned";
+        let valid = spread(&lines, |l| l.valid_ppl).filter(|_| lines.iter().all(good));
+        let mut ends: Vec<&str> = lines.iter().map(|l| l.outcome.as_str()).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        let shown = |s: Option<Spread>| s.map_or("–".to_owned(), |s| s.shown());
+        let (train, test) = (spread(&lines, |l| l.train_ppl), spread(&lines, |l| l.test_ppl));
+        let row = vec![point, shown(valid), shown(train), shown(test), lines.len().to_string(), ends.join(", ")];
+        rows.push((valid.map_or(f64::INFINITY, |s| s.mean), row));
+    }
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let header = ["point", "valid ppl", "train ppl", "test ppl", "seeds", "end"];
+    let mut sheet = Sheet::new(format!("{}: all points", study.title), header);
+    let more = rows.len().saturating_sub(MOST_POINTS);
+    sheet.rows = rows.into_iter().take(MOST_POINTS).map(|(_, row)| row).collect();
+    if more > 0 {
+        sheet.notes.push(format!("{more} more points stand in trials.csv."));
+    }
+    Some(sheet)
 }
 
 /// One line per cell, for other programs.

@@ -103,7 +103,8 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
     let whole = source.parse()?;
     let file = Section::new(source, "the file", &whole, 0, &["title", "asks", "set", "scale", "search", "table"])?;
     let base = file.settings("set")?;
-    let amount = amount(file, scale)?;
+    let mut amount = amount(file, scale)?;
+    amount.short = shortened(amount.short, &last);
     let searches = searches(file)?;
     let name = path.file_stem().map_or("experiment".into(), |stem| tprop::vocab::printable(&stem.to_string_lossy()));
     let mut study = Study::new(name, file.needed("title")?, file.text("asks")?.unwrap_or_default());
@@ -117,6 +118,17 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
             read_table(section, scale, &base, &amount, &searches, &mut study)?;
         }
     }
+    for cell in &study.cells {
+        let Plan::Search(search) = &cell.plan else { continue };
+        let searched = |one: &&Typed| search.points.iter().flatten().any(|p| p.name == one.name);
+        if let Some(one) = study.last.iter().find(searched) {
+            let what = format!(
+                "{} is what the short trials of {} choose; leave it out, or write your own copy of the recipe",
+                one.name, cell.name
+            );
+            return Err(SettingError::at(&one.place, what));
+        }
+    }
     if study.cells.is_empty() {
         return file.refuse(format!("there is nothing to run at scale {}", scale.name()));
     }
@@ -124,6 +136,19 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
         return file.refuse(format!("{} trials; at most {MOST_TRIALS} are run: thin it out", study.count()));
     }
     study.check()?;
+    for (i, cell) in study.cells.iter().enumerate() {
+        let epochs = study.forecast(i).iter().map(|(_, trial)| trial.epochs()).max().unwrap_or(0);
+        if let Some(epoch) = cell.metric.epoch().filter(|epoch| *epoch > epochs) {
+            return file.refuse(format!(
+                "{}: there is no epoch {epoch} for metric {}, because trials have {epochs}",
+                cell.name,
+                cell.metric.name()
+            ));
+        }
+        if !cell.eval.is_empty() {
+            crate::args::check_eval(&cell.eval).or_else(|why| file.refuse(format!("{}: eval: {why}", cell.name)))?;
+        }
+    }
     Ok(study)
 }
 
@@ -165,6 +190,21 @@ fn searches<'a>(file: Section<'a>) -> Result<HashMap<&'a str, Points>, SettingEr
         searches.insert(key.get_ref().as_ref(), Points { grid, draw });
     }
     Ok(searches)
+}
+
+/// Short trials stay short: of the lengths that the file and the command line give, the smaller one counts. In everything else the
+/// command line wins.
+fn shortened(mut short: Vec<Typed>, last: &[Typed]) -> Vec<Typed> {
+    let length = |one: &Typed| match (one.name.as_str(), one.text.replace('_', "").parse::<u64>()) {
+        ("data.max_tokens", Ok(0)) => Some(u64::MAX),
+        ("data.max_tokens" | "train.epochs", Ok(n)) => Some(n),
+        _ => None,
+    };
+    short.retain(|one| match last.iter().find(|other| other.name == one.name) {
+        None => true,
+        Some(other) => length(one).zip(length(other)).is_some_and(|(file, line)| file < line),
+    });
+    short
 }
 
 /// Whether a table, row or column belongs to this scale.
@@ -253,6 +293,10 @@ fn read_rows<'a>(section: Section<'a>, scale: Scale, width: usize) -> Result<Vec
         }
         let name = name_of(row)?;
         let paper = row.reals("paper")?;
+        if paper.iter().any(|x| *x == 0.0 || x.is_infinite()) {
+            return row
+                .refuse("a figure of the paper must be a finite number other than 0, or nan where there is none");
+        }
         if !paper.is_empty() && paper.len() != width {
             return row.refuse(format!("paper has {} figures, but there are {width} columns", paper.len()));
         }
@@ -269,7 +313,10 @@ fn read_rows<'a>(section: Section<'a>, scale: Scale, width: usize) -> Result<Vec
     }
     if let Some((_, table)) = section.table("rows")? {
         let grid = Grid::read(section.source, table)?;
-        for set in (0..grid.len().filter(|n| *n <= MOST_TRIALS).unwrap_or(0)).map(|i| grid.point(i)) {
+        let Some(points) = grid.len().filter(|n| *n <= MOST_TRIALS) else {
+            return section.refuse(format!("rows has more than {MOST_TRIALS} points; thin it out"));
+        };
+        for set in (0..points).map(|i| grid.point(i)) {
             let (label, values): (_, Vec<&str>) = (shown(&set), set.iter().map(|t| t.text.as_str()).collect());
             let (name, eval, paper) = (values.join("-"), Vec::new(), Vec::new());
             rows.push(Row { section, name, label, set, metric: None, eval, search: None, paper });
@@ -298,7 +345,7 @@ fn read_table(
     if let Some((at, table)) = section.table(scale.name())? {
         let own = Section::new(section.source, "a table's scale", table, at, &["set", "short"])?;
         scaled = merge(&[&scaled, &own.settings("set")?]);
-        short = merge(&[&short, &own.settings("short")?]);
+        short = shortened(merge(&[&short, &own.settings("short")?]), &study.last);
     }
     let (width, columns) = read_columns(section, scale)?;
     let rows = read_rows(section, scale, width)?;
@@ -312,6 +359,10 @@ fn read_table(
             None => return section.refuse(format!("there is no row {} for minus", tprop::vocab::printable(&minus))),
         },
     };
+    let tolerance = section.real("tolerance")?.unwrap_or(0.05);
+    if !(tolerance.is_finite() && tolerance > 0.0) {
+        return section.refuse("tolerance must be above 0: the part by which figures that agree may differ");
+    }
     let mut table = Table {
         title: section.text("title")?.unwrap_or_else(|| name.clone()),
         columns: columns.iter().map(|c| c.label.clone()).collect(),
@@ -319,7 +370,7 @@ fn read_table(
         cells: Vec::new(),
         paper: Vec::new(),
         minus,
-        tolerance: section.real("tolerance")?.unwrap_or(0.05),
+        tolerance,
         name: name.clone(),
     };
     let mut above: Vec<Option<(&str, usize)>> = vec![None; columns.len()];

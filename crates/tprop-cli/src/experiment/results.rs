@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::grid::shown;
 use super::ledger::{Ledger, reading_key};
-use super::metric::{Metric, Spread};
+use super::metric::Metric;
 use super::study::{Plan, Study};
 use super::trial::{Ended, Progress};
+use crate::spread::Spread;
 
 /// What a cell came to.
 #[derive(Clone, Debug, Serialize)]
@@ -19,6 +20,8 @@ pub struct Figure {
     pub metric: String,
     /// The figure over the seeds; none if the cell was not run or came to nothing.
     pub value: Option<Spread>,
+    /// The same by seed, in the order of the cell's seeds; empty if one is missing.
+    pub by_seed: Vec<f64>,
     /// The point that was chosen.
     pub chosen: Option<String>,
     /// Training perplexity at the best epoch.
@@ -115,6 +118,7 @@ fn figure(study: &Study, i: usize, finished: &Ledger, absent: &HashMap<usize, St
         cell: cell.name.clone(),
         metric: cell.metric.name(),
         value: None,
+        by_seed: Vec::new(),
         chosen: None,
         train_ppl: None,
         valid_ppl: None,
@@ -143,13 +147,15 @@ fn figure(study: &Study, i: usize, finished: &Ledger, absent: &HashMap<usize, St
     figure.test_ppl = named("test_ppl");
     figure.residual = named("residual");
     figure.tokens_per_s = named("tokens_per_s");
-    figure.value = if cell.eval.is_empty() {
-        spread(cell.metric)
+    let figures: Vec<f64> = if cell.eval.is_empty() {
+        trials.iter().filter_map(|p| cell.metric.of(p)).collect()
     } else {
         let read = |id: &str| finished.readings.get(&reading_key(id, &cell.eval)).and_then(|r| r.clone().ok());
-        let figures: Vec<f64> = verdict.trials.iter().filter_map(|t| read(&t.id)).collect();
-        Spread::of(&figures).filter(|s| s.n == trials.len())
+        verdict.trials.iter().filter_map(|t| read(&t.id)).collect()
     };
+    if figures.len() == trials.len() {
+        (figure.value, figure.by_seed) = (Spread::of(&figures), figures);
+    }
     if figure.value.is_none() {
         figure.missing = why_none(study, i, finished, &trials);
     }

@@ -71,7 +71,7 @@ pub enum Plan {
 /// Short trials.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// What makes them short.
+    /// What makes them short; wins over the command line.
     pub short: Vec<Typed>,
     /// Points in the order in which they are taken.
     pub points: Vec<Point>,
@@ -165,8 +165,31 @@ impl Study {
     /// Resolves every trial that can be known beforehand, so that a wrong setting is found before anything is written.
     pub fn check(&self) -> Result<(), SettingError> {
         for cell in &self.cells {
-            self.trials_of(&cell.set, &[], &cell.seeds)?;
+            // A search's winner is not known yet; any of its points shows whether the cell's settings go together.
+            let point = match &cell.plan {
+                Plan::Plain => None,
+                Plan::Contest { points, .. } => points.first(),
+                Plan::Search(search) => search.points.first(),
+            };
+            self.trials_of(&cell.set, point.map_or(&[], |p| p), &cell.seeds)?;
             self.wants(cell, &|_| None)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out points of a contest that come to the same settings as one before, because what they differ in means nothing for them.
+    pub fn drop_repeated(&mut self) -> Result<(), SettingError> {
+        for i in 0..self.cells.len() {
+            let Plan::Contest { points, .. } = &self.cells[i].plan else { continue };
+            let mut seen = std::collections::HashSet::new();
+            let mut new = Vec::with_capacity(points.len());
+            for point in points {
+                new.push(seen.insert(self.trials_of(&self.cells[i].set, point, &[1])?[0].shape()));
+            }
+            if let Plan::Contest { points, .. } = &mut self.cells[i].plan {
+                let mut new = new.into_iter();
+                points.retain(|_| new.next().unwrap_or(true));
+            }
         }
         Ok(())
     }
@@ -183,9 +206,9 @@ impl Study {
                 let candidates = self.candidates(points, &cell.set, &cell.seeds).expect(resolved);
                 named(candidates.into_iter().flat_map(|c| c.trials).collect())
             }
-            Plan::Search(_) => {
+            Plan::Search(search) => {
                 let mut all = self.short_trials(cell);
-                let finals = self.trials_of(&cell.set, &[], &cell.seeds).expect(resolved);
+                let finals = self.trials_of(&cell.set, &search.points[0], &cell.seeds).expect(resolved);
                 all.extend(finals.into_iter().enumerate().map(|(i, t)| (format!("{}#{i}", cell.name), t)));
                 all
             }
@@ -194,8 +217,7 @@ impl Study {
 
     fn short_trials(&self, cell: &Cell) -> Vec<(String, Rc<Trial>)> {
         let Plan::Search(search) = &cell.plan else { return Vec::new() };
-        let set = merge(&[&cell.set, &search.short]);
-        let own = self.candidates(&search.points[..search.take], &set, &search.seeds).expect("resolved before");
+        let own = self.tried(cell, search, &search.points[..search.take]).expect("resolved before");
         let mut all: Vec<_> = own.into_iter().flat_map(|c| c.trials).map(|t| (t.id.clone(), t)).collect();
         if let Some(neighbour) = search.neighbour {
             all.extend(self.short_trials(&self.cells[neighbour]));
@@ -270,15 +292,13 @@ impl Study {
 
     /// How far a search is. The search of the neighbour comes first, also where only this cell was asked for.
     fn searched(&self, cell: &Cell, search: &Search, known: Known<'_>) -> Result<Searched, SettingError> {
-        let set = merge(&[&cell.set, &search.short]);
         let neighbour = match search.neighbour.map(|i| &self.cells[i]) {
-            Some(Cell { plan: Plan::Search(theirs), .. }) => {
-                let cell = &self.cells[search.neighbour.unwrap_or_default()];
-                match self.searched(cell, theirs, known)? {
+            Some(other @ Cell { plan: Plan::Search(theirs), .. }) => {
+                match self.searched(other, theirs, known)? {
                     Searched::Closed { best, .. } => best,
                     Searched::Open(mut wants) => {
                         // Its own points can run meanwhile, all but the last.
-                        let own = self.candidates(&search.points[..search.take - 1], &set, &search.seeds)?;
+                        let own = self.tried(cell, search, &search.points[..search.take - 1])?;
                         wants.extend(wanting(&own, None, known));
                         return Ok(Searched::Open(wants));
                     }
@@ -287,7 +307,7 @@ impl Study {
             _ => None,
         };
         let points = search.with(neighbour);
-        let candidates = self.candidates(&points, &set, &search.seeds)?;
+        let candidates = self.tried(cell, search, &points)?;
         let wants = wanting(&candidates, None, known);
         if !wants.is_empty() {
             return Ok(Searched::Open(wants));
@@ -296,6 +316,13 @@ impl Study {
         Ok(Searched::Closed { best: best(&candidates, known).map(|c| c.point.clone()), all })
     }
 
+    /// Points with their short trials.
+    fn tried<'a>(&self, cell: &Cell, search: &Search, points: &'a [Point]) -> Result<Vec<Candidate<'a>>, SettingError> {
+        let short = |point| self.resolve(&[&cell.set, point], &search.seeds, &search.short);
+        points.iter().map(|point| Ok(Candidate { point, trials: short(point)? })).collect()
+    }
+
+    /// Points with their trials in full.
     fn candidates<'a>(
         &self,
         points: &'a [Point],
@@ -307,11 +334,17 @@ impl Study {
 
     /// The trials of a point, one for each seed.
     fn trials_of(&self, set: &[Typed], point: &[Typed], seeds: &[u64]) -> Result<Vec<Rc<Trial>>, SettingError> {
+        self.resolve(&[set, point], seeds, &[])
+    }
+
+    /// Trials, one for each seed: the command line wins over the layers, and what makes a trial short over the command line.
+    fn resolve(&self, layers: &[&[Typed]], seeds: &[u64], short: &[Typed]) -> Result<Vec<Rc<Trial>>, SettingError> {
         let mut trials = Vec::with_capacity(seeds.len());
+        let set = merge(layers);
         for seed in seeds {
             let seed = seed.to_string();
             let seed = [Typed::spelt("train.seed", &seed, &format!("train.seed={seed}"))];
-            let set = merge(&[set, point, &seed, &self.last]);
+            let set = merge(&[&set, &seed, &self.last, short]);
             let key = grid::shown(&set);
             let cached = self.cache.borrow().get(&key).cloned();
             let trial = match cached {

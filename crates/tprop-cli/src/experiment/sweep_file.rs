@@ -14,6 +14,7 @@
 //! prune = { first = 1, factor = 3 }         # after 1, 3, 9, … epochs the best third of each group goes on
 //! ```
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use toml::de::DeValue;
@@ -22,6 +23,7 @@ use super::grid::{Grid, Point, shown};
 use super::metric::Metric;
 use super::study::{Cell, Halving, Plan, Study};
 use super::toml::{Section, Source};
+use super::trial::NEUTRAL;
 use crate::settings::{SettingError, Typed};
 
 /// More trials than this are a mistake, or need another program.
@@ -75,19 +77,22 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
     let mut study = Study::new(name, title, sweep.text("asks")?.unwrap_or_default());
     study.sweep = true;
     study.last = last;
-    let mut cells: Vec<(Point, Vec<Point>)> = Vec::new();
+    let mut cells: Vec<(String, Vec<Point>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for grid in &grids {
         for point in (0..grid.len().unwrap_or(0)).map(|i| grid.point(i)) {
             let group: Point = point.iter().filter(|t| groups.contains(&t.name)).cloned().collect();
-            match cells.iter_mut().find(|(known, _)| shown(known) == shown(&group)) {
-                Some((_, points)) => points.push(point),
-                None => cells.push((group, vec![point])),
+            let group = if group.is_empty() { "all".to_owned() } else { shown(&group) };
+            let place = *places.entry(group.clone()).or_insert(cells.len());
+            if place == cells.len() {
+                cells.push((group, Vec::new()));
             }
+            cells[place].1.push(point);
         }
     }
-    for (group, points) in cells {
+    for (name, points) in cells {
         study.cells.push(Cell {
-            name: if group.is_empty() { "all".to_owned() } else { shown(&group) },
+            name,
             set: set.clone(),
             plan: Plan::Contest { points, halving },
             seeds: seeds.clone(),
@@ -96,6 +101,25 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
         });
     }
     study.check()?;
+    study.drop_repeated()?;
+    let trials: Vec<_> = (0..study.cells.len()).flat_map(|cell| study.forecast(cell)).map(|(_, trial)| trial).collect();
+    for first in grids.iter().flat_map(Grid::firsts) {
+        let refuse = |why: String| Err(SettingError::at(&first.place, format!("{} {why}", first.name)));
+        if NEUTRAL.contains(&first.name.as_str()) {
+            return refuse("changes no result, so there is nothing to sweep".into());
+        }
+        if !trials.iter().any(|trial| trial.settings.applies(&first.name)) {
+            let method = &trials[0].settings.text("method");
+            return refuse(format!(
+                "means nothing for any of these trials (method = {method}); leave it out, or set what it needs"
+            ));
+        }
+    }
+    let longest = trials.iter().map(|trial| trial.epochs()).max().unwrap_or(0);
+    if let Some(h) = halving.filter(|h| h.first >= longest) {
+        let at = sweep.value("prune").map_or(0, |(at, _)| at);
+        return source.refuse(at, format!("prune first cuts after {} epochs, but trials have {longest}", h.first));
+    }
     Ok(study)
 }
 

@@ -41,7 +41,7 @@ fn finished(epochs: u64, ppl: f64) -> Progress {
         best_valid_ppl: ppl,
         test_ppl: Some(ppl),
     };
-    Progress { evals: (1..=epochs).map(|e| eval(e, ppl)).collect(), ended: Some(Ended::Finished(end)) }
+    Progress { evals: (1..=epochs).map(|e| eval(e, ppl)).collect(), ended: Some(Ended::Finished(end)), corpus: None }
 }
 
 /// Trains everything that the cells want, by `ppl`; also in the wrong order. What each trial was trained for is noted.
@@ -222,7 +222,7 @@ fn all_trials_diverging_is_a_verdict_too() {
     let (known, verdicts, _) = simulate(&study, false, bad);
     assert_eq!(verdicts[0].trials.len(), 1);
     assert!(verdicts[2].trials.is_empty() && verdicts[2].all.len() == 4);
-    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
+    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), ..Ledger::default() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
     assert_eq!(results.figures[2].missing.as_deref(), Some("no trial came to a good end"));
     assert_eq!(results.divergences().count(), 8);
@@ -271,7 +271,7 @@ fn groups_hold_the_best_of_the_other_settings() {
         (rate, seed) => Some(rate * 100.0 + seed * real(t, "model.layers")),
     };
     let (known, verdicts, _) = simulate(&study, false, ppl);
-    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
+    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), ..Ledger::default() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
     let spread = results.figures[1].valid_ppl.unwrap();
     assert_eq!(results.figures[1].chosen.as_deref(), Some("optim.lr=0.2 model.layers=2"));
@@ -328,6 +328,22 @@ fn sweeps_are_refused_with_the_place() {
             &[],
             "groups has model.cell, which is not in the grid",
         ),
+        (
+            "[grid]\nbtprop.lambda = [1, 2]\n".into(),
+            &[],
+            "line 2, column 18: btprop.lambda means nothing for any of these trials",
+        ),
+        ("[grid]\ntrain.threads = [1, 2]\n".into(), &[], "train.threads changes no result"),
+        (
+            "[grid]\noptim.lr = { from = 1, to = 2, steps = 1000000 }\n".into(),
+            &[],
+            "steps of optim.lr must be a whole number from 1 to 10000",
+        ),
+        (
+            "[set]\ntrain.epochs = 3\n[grid]\noptim.lr = [1, 2]\n[sweep]\nprune = { first = 3 }\n".into(),
+            &[],
+            "line 6, column 1: prune first cuts after 3 epochs, but trials have 3",
+        ),
         ("[grid]\nmethod = [\"btprop\"]\nbtprop.loss = [\"free\"]\n".into(), &[], "btprop.block=1"),
     ] {
         let found = refuse(&text, last);
@@ -357,6 +373,10 @@ fn recipes_are_refused_with_the_place() {
         ("btprop.block = 6", "btprop.blok = 6", "there is no setting btprop.blok"),
         ("[scale.quick]", "[scale.full]", "there is no [scale.quick]"),
         ("name = \"a\"", "name = \"a\"\nmetric = \"ppl\"", "metric must be one of valid_ppl"),
+        ("name = \"a\"", "name = \"a\"\nmetric = \"valid_ppl@99\"", "there is no epoch 99 for metric valid_ppl@99"),
+        ("name = \"bt\"", "name = \"bt\"\neval = [\"--split\", \"nonsense\"]", "invalid value 'nonsense'"),
+        ("name = \"a\"", "name = \"a\"\ntolerance = -5", "tolerance must be above 0"),
+        ("search = \"bptt\"", "paper = [1, 0]", "finite number other than 0"),
         ("name = \"a\"", "name = \"a\"\nat = \"full\"", "nothing to run at scale quick"),
     ] {
         let found = refuse(from, to);
@@ -382,7 +402,7 @@ fn order_and_size_are_told_apart() {
         })
     };
     let (known, verdicts, _) = simulate(&study, false, ppl);
-    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), readings: HashMap::new() };
+    let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), ..Ledger::default() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
     let found = compare(&study, &study.tables[0], &results.figures).unwrap();
     assert_eq!(
@@ -390,9 +410,42 @@ fn order_and_size_are_told_apart() {
         [Some(true), Some(false), Some(false), Some(false)]
     );
     assert_eq!((found.order.pairs, found.order.agree), (4, 3));
-    assert_eq!(found.order.against, ["bt y < bptt y"]);
+    assert_eq!(found.order.against, ["y: bt < bptt"]);
     let text = super::compare::sheet(&study, &study.tables[0], &results.figures, Some(&found)).markdown();
     assert!(text.contains("+3.0 % ✓") && text.contains("+20.0 %"), "{text}");
     assert!(text.contains("Size: 1 of 4 figures are within 5 %"), "{text}");
     assert!(text.contains("Order: 3 of 4 pairs"), "{text}");
+}
+
+#[test]
+fn points_that_mean_the_same_are_tried_once_and_seeds_keep_their_digits() {
+    let text =
+        "[grid]\nmethod = [\"bptt\", \"btprop\"]\nbtprop.lambda = [1, 2, 3]\n[sweep]\nseeds = [9007199254740993]\n";
+    let study = sweep_file::read(text, Path::new("s.toml"), Vec::new()).unwrap();
+    let trials: Vec<_> = study.forecast(0).into_iter().map(|(_, t)| t.settings.text("method")).collect();
+    assert_eq!(trials, ["bptt", "btprop", "btprop", "btprop"]);
+    assert_eq!(study.cells[0].seeds, [9007199254740993]);
+    // What only the grid makes whole is no reason to refuse it.
+    let text = "[set]\nmodel.tied = true\nmodel.embed = 16\n[grid]\nmodel.hidden = [16]\n";
+    sweep_file::read(text, Path::new("s.toml"), Vec::new()).unwrap();
+}
+
+#[test]
+fn the_command_line_leaves_short_trials_short_and_searches_alone() {
+    let read = |words: &[&str]| {
+        let last = words.iter().map(|text| Typed::argument(text).unwrap()).collect();
+        recipe::read(RECIPE, Path::new("r.toml"), Scale::Quick, last)
+    };
+    let epochs = |words: &[&str]| {
+        let study = read(words).unwrap();
+        let forecast = study.forecast(0);
+        let of = |last: bool| forecast.iter().find(|(key, _)| key.contains('#') == last).map(|(_, t)| t.epochs());
+        (of(false).unwrap(), of(true).unwrap())
+    };
+    let (short, full) = epochs(&[]);
+    assert!(short < full);
+    assert_eq!(epochs(&["train.epochs=40"]), (short, 40));
+    assert_eq!(epochs(&["train.epochs=1"]), (1, 1));
+    let why = read(&["optim.lr=0.5"]).unwrap_err().to_string();
+    assert!(why.contains("optim.lr is what the short trials of a/bptt/x choose"), "{why}");
 }

@@ -121,11 +121,7 @@ impl<'a> Section<'a> {
     /// A whole number from `least` to `most`.
     pub fn count(&self, key: &str, least: u64, most: u64) -> Read<Option<u64>> {
         let Some((at, value)) = self.value(key) else { return Ok(None) };
-        let number = match value {
-            DeValue::Integer(_) => typed::scalar(value).ok().and_then(|(text, _)| text.replace('_', "").parse().ok()),
-            _ => None,
-        };
-        match number {
+        match whole(value) {
             Some(n) if (least..=most).contains(&n) => Ok(Some(n)),
             _ => self.wrong(at, key, &format!("a whole number from {least} to {most}")),
         }
@@ -162,12 +158,9 @@ impl<'a> Section<'a> {
         let wanted = "a list of whole numbers, or how many seeds (1 to 1000)";
         let seeds: Vec<u64> = match self.value(key) {
             None => return Ok(None),
-            Some((_, DeValue::Array(_))) => {
-                let seeds = self.list(key, wanted, |value| number(value).filter(|x| x.fract() == 0.0 && *x >= 0.0))?;
-                seeds.into_iter().map(|x| x as u64).collect()
-            }
-            Some((at, value)) => match number(value) {
-                Some(n) if n.fract() == 0.0 && (1.0..=1000.0).contains(&n) => (1..=n as u64).collect(),
+            Some((_, DeValue::Array(_))) => self.list(key, wanted, whole)?,
+            Some((at, value)) => match whole(value) {
+                Some(n) if (1..=1000).contains(&n) => (1..=n).collect(),
                 _ => return self.wrong(at, key, wanted),
             },
         };
@@ -208,6 +201,14 @@ impl<'a> Section<'a> {
             _ => None,
         });
         tables.collect::<Option<Vec<_>>>().map_or_else(|| self.wrong(at, key, "a list of tables"), Ok)
+    }
+}
+
+/// A whole number, with all its digits.
+fn whole(value: &DeValue<'_>) -> Option<u64> {
+    match value {
+        DeValue::Integer(_) => typed::scalar(value).ok()?.0.replace('_', "").parse().ok(),
+        _ => None,
     }
 }
 

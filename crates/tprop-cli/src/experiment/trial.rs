@@ -46,6 +46,14 @@ impl Trial {
         Ok(Self { id, settings })
     }
 
+    /// The settings that shape its numbers: trials that agree in them come to the same.
+    pub fn shape(&self) -> String {
+        let shapes = |name: &str| !NEUTRAL.contains(&name) && self.settings.applies(name);
+        let pairs =
+            TABLE.iter().filter(|s| shapes(s.name)).map(|s| format!("{}={}\n", s.name, self.settings.text(s.name)));
+        pairs.collect()
+    }
+
     /// The longest that it may train.
     pub fn epochs(&self) -> u64 {
         self.settings.train().epochs as u64
@@ -73,6 +81,8 @@ pub struct Progress {
     pub evals: Vec<Eval>,
     /// How it ended, if it has.
     pub ended: Option<Ended>,
+    /// Fingerprint of the text that it reads.
+    pub corpus: Option<String>,
 }
 
 /// How a trial ended.
@@ -99,6 +109,7 @@ impl Progress {
     /// One more event.
     pub fn note(&mut self, event: Event) {
         match event {
+            Event::Start(start) => self.corpus = Some(start.corpus),
             Event::Eval(eval) => {
                 // A resumed run may tell an evaluation again.
                 self.evals.retain(|e| e.epoch != eval.epoch);
@@ -152,10 +163,7 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
     // One that has ended is known by its record, even if its weights were removed; any other needs something to go on from.
     let resumable = has_checkpoint(dir);
     let unreadable = |path: &Path, what: String| {
-        Failure::input(format!(
-            "{}: {what}; remove the run's directory, and the same command makes it anew",
-            path.display()
-        ))
+        Failure::input(format!("{}: {what}; --retry removes the run and makes it anew", path.display()))
     };
     let path = dir.join("settings.toml");
     let file = typed::read_file(&path)?;

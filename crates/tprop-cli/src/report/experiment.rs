@@ -1,7 +1,7 @@
 //! What an experiment's `table.json` adds to a report: its tables, the names of its runs, and which trials only served to choose
 //! hyper-parameters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use tprop::vocab::printable;
 
 use super::document::{Block, Cell, Column, Section, Table};
 use super::read::RunData;
+use crate::sheet::Sheet;
 
 /// A file that is longer than this is not one of ours.
 const LONGEST: u64 = 64 << 20;
@@ -27,14 +28,18 @@ pub struct Experiment {
     /// Names of the runs behind the figures, by their directories; empty if every run is one.
     #[serde(default)]
     names: HashMap<String, String>,
+    #[serde(default)]
+    trials: Vec<Trial>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Sheet {
-    title: String,
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
-    notes: Vec<String>,
+struct Trial {
+    cell: String,
+    outcome: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    settings: BTreeMap<String, String>,
 }
 
 /// The experiments whose runs are among `found`, each once and in that order; what cannot be read is told.
@@ -113,6 +118,11 @@ pub fn section(experiments: &[(PathBuf, Experiment)], left_out: usize) -> Option
                 rows: sheet.rows.iter().map(|row| row.iter().map(Cell::word).collect()).collect(),
             }));
             blocks.extend(sheet.notes.iter().cloned().map(Block::Text));
+        }
+        for trial in experiment.trials.iter().filter(|t| ["diverged", "failed"].contains(&t.outcome.as_str())) {
+            let set: Vec<String> = trial.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let (outcome, cell, set, reason) = (&trial.outcome, &trial.cell, set.join(" "), &trial.reason);
+            blocks.push(Block::Text(format!("A trial of {cell} {outcome} ({set}): {reason}")));
         }
         blocks.push(Block::Code("Made by".into(), experiment.command.clone()));
     }

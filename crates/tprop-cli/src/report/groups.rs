@@ -3,7 +3,8 @@
 use tprop::vocab::printable;
 
 use super::read::{Row, RunData};
-use crate::settings::table::{BUILT_IN, Kind, TABLE, find};
+use crate::settings::table::{self, Kind, TABLE, find};
+pub use crate::spread::Spread;
 
 /// Settings that do not shape a run's numbers.
 pub fn harmless(name: &str) -> bool {
@@ -13,13 +14,7 @@ pub fn harmless(name: &str) -> bool {
 
 /// Whether a setting means something for a run; those of a method that is not in use do not.
 pub fn applies(run: &RunData, name: &str) -> bool {
-    let is = |key: &str, value: &str| run.setting(key).is_none_or(|text| text == value);
-    match name.split('.').next().unwrap_or_default() {
-        "bptt" => is("method", "bptt"),
-        "btprop" => is("method", "btprop"),
-        "synth" => is("data.source", BUILT_IN),
-        _ => name != "model.activation" || is("model.cell", "elman"),
-    }
+    table::applies(name, |key, value| run.setting(key).is_none_or(|text| text == value))
 }
 
 /// The value of a setting where it applies.
@@ -106,7 +101,8 @@ pub struct Group {
     pub members: Vec<usize>,
 }
 
-/// Runs in groups, in the order of their first members. A run without settings is a group of its own.
+/// Runs in groups, in the order of their first members. A run without settings is a group of its own; one that repeats another, seed
+/// included, is left out, because it tells nothing new about the spread.
 pub fn groups(runs: &[RunData]) -> Vec<Group> {
     type Key = Vec<(String, String)>;
     let key = |run: &RunData| -> Option<Key> {
@@ -122,7 +118,12 @@ pub fn groups(runs: &[RunData]) -> Vec<Group> {
     for (place, run) in runs.iter().enumerate() {
         let key = key(run);
         match groups.iter_mut().find(|(k, _)| k.is_some() && *k == key) {
-            Some((_, members)) => members.push(place),
+            Some((_, members)) => {
+                let seed = run.setting(SEED);
+                if !members.iter().any(|&m| runs[m].setting(SEED) == seed) {
+                    members.push(place);
+                }
+            }
             None => groups.push((key, vec![place])),
         }
     }
@@ -139,13 +140,17 @@ pub fn groups(runs: &[RunData]) -> Vec<Group> {
         })
         .collect();
     // A name that says too little, or one that is there twice, gives way to what the group's settings say.
-    for i in 0..named.len() {
-        let twice = (0..named.len()).any(|j| j != i && named[j].name == named[i].name);
-        if named[i].members.len() > 1 && (twice || named[i].name.is_empty()) {
-            named[i].name = describe(&runs[named[i].members[0]], &axes);
-            if named[i].name.is_empty() {
-                named[i].name = format!("{} and its seeds", runs[named[i].members[0]].name);
-            }
+    let unclear: Vec<bool> = named
+        .iter()
+        .map(|one| {
+            let twice = named.iter().filter(|other| other.name == one.name).count() > 1;
+            one.members.len() > 1 && (twice || one.name.is_empty())
+        })
+        .collect();
+    for (group, _) in named.iter_mut().zip(unclear).filter(|(_, unclear)| *unclear) {
+        group.name = describe(&runs[group.members[0]], &axes);
+        if group.name.is_empty() {
+            group.name = format!("{} and its seeds", runs[group.members[0]].name);
         }
     }
     named
@@ -173,30 +178,6 @@ fn common_name(members: &[usize], runs: &[RunData]) -> String {
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let name = ["seed", "s"].iter().find_map(|w| name.strip_suffix(w)).unwrap_or(name);
     name.trim_end_matches(['-', '_', '.', '/', ' ', '=', '+']).to_owned()
-}
-
-/// Mean and deviation of a few numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    /// How many.
-    pub n: usize,
-    /// Their mean.
-    pub mean: f64,
-    /// Their sample deviation; there is none of a single number.
-    pub deviation: Option<f64>,
-}
-
-impl Spread {
-    /// Of these numbers; nothing of none.
-    pub fn of(numbers: &[f64]) -> Option<Self> {
-        let n = numbers.len();
-        if n == 0 {
-            return None;
-        }
-        let mean = numbers.iter().sum::<f64>() / n as f64;
-        let square = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
-        Some(Self { n, mean, deviation: (n > 1).then(|| (square / (n - 1) as f64).sqrt()) })
-    }
 }
 
 /// A curve over the members of a group: where all that have a curve have a point. `of` gives x and y.
@@ -298,13 +279,6 @@ mod tests {
         assert_eq!(names(axes(&runs[..3])), ["model.hidden"]);
         assert_eq!(axes(&runs[..3])[0].values, ["8", "16"]);
         assert_eq!(describe(&runs[0], &axes(&runs[..3])), "hidden 8");
-    }
-
-    #[test]
-    fn spreads() {
-        assert_eq!(Spread::of(&[]), None);
-        assert_eq!(Spread::of(&[2.0]), Some(Spread { n: 1, mean: 2.0, deviation: None }));
-        assert_eq!(Spread::of(&[1.0, 3.0]).unwrap().deviation, Some(2f64.sqrt()));
     }
 
     #[test]

@@ -64,6 +64,13 @@ pub fn write(paths: &[PathBuf], out: &Path, title: &str, commands: &[String]) ->
         put(path, text).map_err(|e| cannot(path, &e))?;
     }
     let files: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();
+    // Plots and tables of an older report that are not in this one.
+    for path in fs::read_dir(&folder).map_err(|e| cannot(&folder, &e))?.flatten().map(|entry| entry.path()) {
+        let ours = path.extension().is_some_and(|e| e == "svg" || e == "csv");
+        if ours && !files.contains(&path) {
+            fs::remove_file(&path).map_err(|e| cannot(&path, &e))?;
+        }
+    }
     Ok(Written { html: files[0].clone(), files, runs: runs.len(), problems })
 }
 

@@ -100,6 +100,11 @@ impl Settings {
         self.values.get(name).map_or(String::new(), ToString::to_string)
     }
 
+    /// Whether a setting means something beside the others.
+    pub fn applies(&self, name: &str) -> bool {
+        table::applies(name, |key, value| self.text(key) == value)
+    }
+
     /// Changes one value behind the user's back; for paths that are made absolute.
     pub fn replace_word(&mut self, name: &str, word: String) {
         self.values.set(name, values::Value::Word(word));

@@ -245,6 +245,17 @@ pub fn find(name: &str) -> Option<&'static Setting> {
     TABLE.iter().find(|s| s.name == name)
 }
 
+/// Whether a setting means something beside the others: those of a method that is not in use do not, for one. `is` tells whether
+/// one of them has a value, or may have it.
+pub fn applies(name: &str, is: impl Fn(&str, &str) -> bool) -> bool {
+    match name.split('.').next().unwrap_or_default() {
+        "bptt" => is("method", "bptt"),
+        "btprop" => is("method", "btprop"),
+        "synth" => is("data.source", BUILT_IN),
+        _ => name != "model.activation" || is("model.cell", "elman"),
+    }
+}
+
 impl Setting {
     /// The part before the dot.
     pub fn group(&self) -> &'static str {

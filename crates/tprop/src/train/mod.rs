@@ -402,8 +402,15 @@ impl<'a, T: Real> Trainer<'a, T> {
     }
 
     fn tell_end(&mut self, watch: &mut dyn Watch, reason: &str, test_ppl: Option<f64>) -> Result<End, TrainError> {
+        let end = End { test_ppl, ..self.end(reason) };
+        watch.event(&Event::End(end.clone())).map_err(TrainError::Watch)?;
+        Ok(end)
+    }
+
+    /// How far the run has come, as an end for this reason.
+    pub fn end(&self, reason: &str) -> End {
         let p = &self.progress;
-        let end = End {
+        End {
             reason: reason.into(),
             epoch: p.epoch - u64::from(p.begun == 0),
             step: p.step,
@@ -411,9 +418,7 @@ impl<'a, T: Real> Trainer<'a, T> {
             seconds: p.seconds,
             best_epoch: p.best_epoch,
             best_valid_ppl: p.best_ppl,
-            test_ppl,
-        };
-        watch.event(&Event::End(end.clone())).map_err(TrainError::Watch)?;
-        Ok(end)
+            test_ppl: None,
+        }
     }
 }
