@@ -25,7 +25,7 @@ mod trial;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use crate::args::Driving;
@@ -83,8 +83,8 @@ pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
     if here.is_empty() && !dir.join("study.json").is_file() {
         return Err(nothing());
     }
-    for (cell, reason) in survey.absent.iter().filter(|_| !driving.quiet) {
-        console::note(format!("left out: {} ({reason})", study.cells[*cell].name));
+    if !driving.quiet {
+        tell_absent(study, &survey.absent);
     }
     let out = Out::open(&dir, &Identity::of(study))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -111,6 +111,18 @@ pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
         }
     }
     ending(&results, &finished)
+}
+
+/// Cells that cannot be run, those with one reason together.
+fn tell_absent(study: &Study, absent: &HashMap<usize, String>) {
+    let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    absent.iter().for_each(|(cell, reason)| reasons.entry(reason).or_default().push(*cell));
+    for (reason, mut cells) in reasons {
+        cells.sort_unstable();
+        let names: Vec<&str> = cells.iter().map(|cell| study.cells[*cell].name.as_str()).collect();
+        let names = if names.len() > 6 { format!("{} cells", names.len()) } else { names.join(", ") };
+        console::note(format!("left out: {names} ({reason})"));
+    }
 }
 
 /// The exit code that results deserve.
