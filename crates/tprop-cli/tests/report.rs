@@ -331,3 +331,24 @@ fn an_experiment_brings_its_tables_and_names() {
         assert!(read(place.join("o/report.md")).contains("42.5"));
     }
 }
+
+#[test]
+fn what_an_older_report_left_is_gone() {
+    let place = Place::new();
+    fake(&place, "runs/a", &["optim.lr=0.1"], &[9.0, 8.0]);
+    fake(&place, "runs/b", &["optim.lr=0.2"], &[9.0, 7.0]);
+    place.run(&["report", "runs"]).ok();
+    place.write("runs/report/mine.txt", "not of the report");
+    let listed = || -> Vec<String> {
+        let names = fs::read_dir(place.join("runs/report")).unwrap().map(|e| e.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect()
+    };
+    assert!(listed().contains(&"differences.csv".to_owned()), "{:?}", listed());
+    fs::remove_dir_all(place.join("runs/b")).unwrap();
+    let json = place.run(&["report", "runs", "--json"]).ok().json();
+    let files = json["files"].as_array().unwrap();
+    for name in listed().iter().filter(|name| *name != "mine.txt") {
+        assert!(files.iter().any(|f| f.as_str().unwrap().ends_with(name)), "{name}");
+    }
+    assert!(listed().contains(&"mine.txt".to_owned()));
+}

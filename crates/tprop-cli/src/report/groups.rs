@@ -282,6 +282,23 @@ mod tests {
     }
 
     #[test]
+    fn repeated_runs_are_no_seeds_and_names_that_say_too_little_all_give_way() {
+        let one = |name, lr, seed, lambda| {
+            run(name, &[("method", "bptt"), ("optim.lr", lr), ("train.seed", seed), ("btprop.lambda", lambda)])
+        };
+        let runs = [
+            one("gru8-s1-aa", "0.1", "1", "1"),
+            one("gru8-s1-bb", "0.1", "1", "2"), // λ means nothing here
+            one("gru8-s2-cc", "0.1", "2", "1"),
+            one("gru8-s1-dd", "0.2", "1", "1"),
+            one("gru8-s2-ee", "0.2", "2", "1"),
+        ];
+        let groups = groups(&runs);
+        let members: Vec<_> = groups.iter().map(|g| (g.name.as_str(), g.members.clone())).collect();
+        assert_eq!(members, [("lr 0.1", vec![0, 2]), ("lr 0.2", vec![3, 4])]);
+    }
+
+    #[test]
     fn a_mean_curve_ends_where_the_first_member_does() {
         let runs = [run("a", &[]), run("b", &[]), run("c", &[])];
         let curve = mean_curve(&runs, &[0, 1, 2], |r| match r.name.as_str() {
