@@ -76,6 +76,7 @@ fn names(study: &Study, results: &Results) -> BTreeMap<String, String> {
     }
     let runs = |cell: usize| results.figures[cell].runs.iter().map(|run| run.trim_start_matches("runs/").to_owned());
     let mut names = BTreeMap::new();
+    let shown = study.tables.iter().filter(|t| t.cells.iter().flatten().any(|c| runs(*c).next().is_some())).count();
     for table in &study.tables {
         for (row, cells) in table.rows.iter().zip(&table.cells) {
             // Columns may be other figures of the same runs.
@@ -84,7 +85,7 @@ fn names(study: &Study, results: &Results) -> BTreeMap<String, String> {
             let one = told.windows(2).all(|pair| pair[0] == pair[1]);
             for (column, cell) in table.columns.iter().zip(cells) {
                 let mut name = if one { row.clone() } else { format!("{row}, {column}") };
-                if study.tables.len() > 1 {
+                if shown > 1 {
                     name = format!("{}: {name}", table.name);
                 }
                 for run in runs(*cell) {

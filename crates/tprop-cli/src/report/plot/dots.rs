@@ -1,7 +1,7 @@
 //! One row per group: its mean, its deviation and each of its seeds.
 
 use super::scale::Scale;
-use super::{Canvas, Hang, Shape, style};
+use super::{Canvas, Hang, LETTER, Shape, style};
 
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,13 +34,16 @@ pub struct Dots {
 }
 
 const ROW: f64 = 24.0;
+/// Longer names are cut.
+const MOST: usize = 34;
 
 impl Dots {
     pub(super) fn draw(&self, shape: Shape) -> String {
         let width = shape.width();
         // On a phone a name stands above its row.
+        let longest = self.rows.iter().map(|r| tprop::vocab::printable(&r.name).chars().count()).max().unwrap_or(0);
         let (left, row, letters) = match shape {
-            Shape::Wide => (180.0, ROW, 22),
+            Shape::Wide => (longest.clamp(12, MOST) as f64 * LETTER + 15.0, ROW, MOST),
             Shape::Narrow => (8.0, 40.0, 44),
         };
         let (top, right) = (if self.rules.is_empty() { 44.0 } else { 56.0 }, width - 12.0);

@@ -53,7 +53,7 @@ const MARKS: usize = 30;
 /// Beyond so many curves their names stand below instead of beside them.
 const BESIDE: usize = 14;
 /// Letters of a name beside its curve.
-const LETTERS: usize = 18;
+const LETTERS: usize = 22;
 /// A thin line leads from a curve to its name over at most this distance.
 const NEAR: f64 = 24.0;
 const LINE: f64 = 15.0;
@@ -62,12 +62,10 @@ impl Lines {
     pub(super) fn draw(&self, shape: Shape) -> String {
         let width = shape.width();
         let one = self.series.iter().all(|s| s.name.is_empty());
-        let beside = shape == Shape::Wide && self.series.len() <= BESIDE && !one;
-        let longest = self
-            .series
-            .iter()
-            .map(|s| text_width(&super::cut(&tprop::vocab::printable(&s.name), LETTERS)))
-            .fold(0.0, f64::max);
+        // Names that would have to be cut stand below, where there is room for them.
+        let fit = self.series.iter().all(|s| tprop::vocab::printable(&s.name).chars().count() <= LETTERS);
+        let beside = shape == Shape::Wide && self.series.len() <= BESIDE && fit && !one;
+        let longest = self.series.iter().map(|s| text_width(&tprop::vocab::printable(&s.name))).fold(0.0, f64::max);
         let right = if beside { longest + 28.0 } else { 12.0 };
         let columns = if shape == Shape::Wide { 2 } else { 1 };
         let legend = if beside || one { 0 } else { self.series.len().div_ceil(columns) };
