@@ -90,12 +90,15 @@ pub struct Step {
     /// Seconds of training so far.
     pub seconds: f64,
     /// Nats per token since the last such line.
+    #[serde(deserialize_with = "number")]
     pub nats: f64,
     /// Norm of the gradient of the last update, before clipping.
+    #[serde(deserialize_with = "number")]
     pub norm: f64,
     /// Rate of the last update.
     pub rate: f64,
     /// Tokens per second since the last such line.
+    #[serde(deserialize_with = "number")]
     pub tokens_per_s: f64,
 }
 
@@ -128,6 +131,26 @@ pub struct Eval {
     pub coupling: Option<CouplingMeans>,
 }
 
+/// A number as it is read. JSON has no word for infinity and writes `null`; a perplexity can become infinite without an error of
+/// anybody's, because it is an exponential.
+struct Number(f64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY)))
+    }
+}
+
+/// For fields that are plain numbers.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Number::deserialize(deserializer).map(|x| x.0)
+}
+
+/// For fields that may be missing: `null` is not the same as missing.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    number(deserializer).map(Some)
+}
+
 /// An [`Eval`] as it is read: every field by its name, because a flattened one would take all others into memory first.
 #[derive(Deserialize)]
 struct EvalRead {
@@ -135,19 +158,30 @@ struct EvalRead {
     step: u64,
     tokens: u64,
     seconds: f64,
+    #[serde(deserialize_with = "number")]
     train_ppl: f64,
+    #[serde(deserialize_with = "number")]
     window_ppl: f64,
+    #[serde(deserialize_with = "number")]
     valid_ppl: f64,
     rate: f64,
     best: bool,
-    window_ppl_by_position: Vec<f64>,
+    window_ppl_by_position: Vec<Number>,
+    #[serde(default, deserialize_with = "present")]
     objective: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
     penalty: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
     residual_mean: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
     residual_max: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
     residual_relative: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
     dual_norm: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
     state_move: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
     lambda: Option<f64>,
 }
 
@@ -176,7 +210,7 @@ impl From<EvalRead> for Eval {
             rate: r.rate,
             best: r.best,
             coupling: coupling(),
-            window_ppl_by_position: r.window_ppl_by_position,
+            window_ppl_by_position: r.window_ppl_by_position.into_iter().map(|x| x.0).collect(),
         }
     }
 }
@@ -249,15 +283,10 @@ pub struct End {
     /// Epoch of the best validation perplexity.
     pub best_epoch: u64,
     /// The best validation perplexity; infinite (`null` in JSON) before the first evaluation.
-    #[serde(deserialize_with = "number_or_infinity")]
+    #[serde(deserialize_with = "number")]
     pub best_valid_ppl: f64,
     /// Perplexity of the test split with the best weights.
     pub test_ppl: Option<f64>,
-}
-
-/// JSON has no word for infinity and writes `null`.
-fn number_or_infinity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
 /// Appends events to `record.jsonl`.
@@ -487,5 +516,47 @@ mod tests {
         let event = Event::End(end);
         let text = serde_json::to_string(&event).unwrap();
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");
+    }
+
+    #[test]
+    fn what_became_infinite_can_be_read() {
+        let infinite = f64::INFINITY;
+        let coupling = CouplingMeans {
+            objective: infinite,
+            penalty: infinite,
+            residual_mean: infinite,
+            residual_max: infinite,
+            residual_relative: infinite,
+            dual_norm: infinite,
+            state_move: infinite,
+            lambda: infinite,
+        };
+        let eval = |coupling| Eval {
+            epoch: 1,
+            step: 2,
+            tokens: 3,
+            seconds: 0.5,
+            train_ppl: infinite,
+            window_ppl: infinite,
+            valid_ppl: infinite,
+            rate: 0.1,
+            best: false,
+            window_ppl_by_position: vec![3.0, infinite],
+            coupling,
+        };
+        let step = Step {
+            epoch: 1,
+            step: 2,
+            tokens: 3,
+            seconds: 0.5,
+            nats: infinite,
+            norm: infinite,
+            rate: 0.1,
+            tokens_per_s: infinite,
+        };
+        for event in [Event::Eval(Box::new(eval(Some(coupling)))), Event::Eval(Box::new(eval(None))), Event::Step(step)] {
+            let line = serde_json::to_vec(&event).unwrap();
+            assert_eq!(parse(&line).unwrap(), event);
+        }
     }
 }
