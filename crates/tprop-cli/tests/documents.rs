@@ -90,10 +90,11 @@ fn documents_say_what_the_records_say() {
 fn kept_records_give_the_kept_tables() {
     let place = Place::new();
     let mut kept = 0;
-    for dir in fs::read_dir(root().join("results")).expect("readable").map(|e| e.expect("readable").path()) {
+    let inside = |dir: &str| fs::read_dir(root().join(dir)).expect("readable").map(|e| e.expect("readable").path());
+    for dir in inside("results").chain(inside("results/quick")) {
         let Ok(text) = fs::read_to_string(dir.join("table.json")) else { continue };
         let table: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let name = dir.file_name().unwrap().to_str().unwrap();
+        let name = dir.strip_prefix(root().join("results")).unwrap().to_str().unwrap();
         copy(&dir.join("runs"), &place.join(name).join("runs"));
         for file in ["study.json", "outcomes.jsonl", "evals"] {
             let from = dir.join(file);
