@@ -258,7 +258,7 @@ pub struct Bench {
     #[arg(long, value_name = "COMMAND")]
     pub peer: Option<String>,
     /// Steps measured in each round
-    #[arg(long, value_name = "N", default_value_t = 25)]
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// Rounds; with a peer both run in each
     #[arg(long, value_name = "N", default_value_t = 3)]

@@ -12,6 +12,7 @@ mod failure;
 mod fetch;
 mod lines;
 mod plan;
+mod prepare;
 mod progress;
 mod report;
 mod run;

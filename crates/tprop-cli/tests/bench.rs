@@ -40,6 +40,10 @@ fn arithmetic_of_a_step() {
     close(&measure(&place, &admm), (4.0 * 3.0 + 6.0) * (h * v + gru) + 2.0 * 2.0 * gru + 2.0 * gru);
     let penalty = ["method=btprop", "btprop.solver=penalty", "btprop.init=zero"];
     close(&measure(&place, &penalty), (4.0 + 6.0) * (h * v + gru));
+    // From held starts a state step runs back through the cells alone.
+    let reach = ["preset=reach", "btprop.state_steps=3"];
+    close(&measure(&place, &reach), 6.0 * (h * v + gru) + (3.0 + 1.0) * 2.0 * gru);
+    assert_eq!(place.run(&["bench", "--repeat", "0"]).code, 2);
 }
 
 #[test]

@@ -243,9 +243,10 @@ fn refusals_leave_nothing() {
     }
     // The good one, were it not for a launcher that starts many copies.
     for args in [&["sweep", "good.toml"][..], &["reproduce", "table2"], &["demo"]] {
-        let ran = place.command(args).env("OMPI_COMM_WORLD_SIZE", "3").output().unwrap();
+        let launched = [("OMPI_COMM_WORLD_SIZE", "3"), ("OMPI_COMM_WORLD_RANK", "0")];
+        let ran = place.command(args).envs(launched).output().unwrap();
         assert_eq!(ran.status.code(), Some(2));
-        assert!(String::from_utf8_lossy(&ran.stderr).contains("one of 3 of an MPI job"));
+        assert!(String::from_utf8_lossy(&ran.stderr).contains("the launcher started 3 processes"));
     }
     assert_eq!(place.files(), before);
 }
@@ -287,6 +288,22 @@ fn trials_that_diverge_or_fail_are_listed_and_failures_can_be_retried() {
     assert_eq!(place.run(&["sweep", "s.toml", "--out", "o", "--quiet"]).code, 1);
     let ran = place.run(&["sweep", "s.toml", "--out", "o", "--retry"]).ok();
     assert_eq!(ran.out, first.out);
+}
+
+#[test]
+fn what_a_diverged_trial_came_to_is_told_again() {
+    let place = Place::new();
+    place.write("s.toml", format!("{BASE}train.epochs = 3\n[grid]\noptim.lr = [0.1]\n"));
+    let args = ["sweep", "s.toml", "--out", "o", "--quiet"];
+    // In the second epoch.
+    let steps = "nan.loss:60=nan";
+    let first = place.command(&args).env("TPROP_FAULT", steps).output().unwrap();
+    assert_eq!(first.status.code(), Some(3), "{first:?}");
+    let lines = std::fs::read_to_string(place.join("o/trials.csv")).unwrap();
+    let table = figures(&place, "o");
+    assert!(table["trials"][0]["epochs"].as_u64().unwrap() > 0, "{lines}");
+    assert_eq!(place.run(&args).code, 3);
+    assert_eq!(std::fs::read_to_string(place.join("o/trials.csv")).unwrap(), lines);
 }
 
 #[test]

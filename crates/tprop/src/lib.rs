@@ -1,7 +1,7 @@
 //! Recurrent language models on ordinary CPUs, trained by truncated back-propagation through time and by target
 //! propagation (free hidden states tied to the recurrence by penalties and duals).
 //!
-//! A module uses only those above it in the list below. The library never prints and never exits.
+//! A module uses only those above it in the list below; `real`, `mat` and `kernel` are one layer, the arithmetic. The library never prints and never exits.
 
 pub mod fault;
 pub mod real;

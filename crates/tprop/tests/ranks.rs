@@ -144,6 +144,27 @@ fn ranks_give_the_same_bits_for_every_cell_solver_and_mode() {
     }
 }
 
+/// Rows that aim at the next rank's states may lie in several pieces: with tapes for 32 rows, 40 streams are more than a piece.
+#[test]
+fn more_streams_than_a_piece_has_rows() {
+    let text = tokens(40 * 2 * 14 + 41);
+    let states = StateConfig { steps: 2, rate: 0.1, ..plain(1, 1, 1).states };
+    let model = Model::<f32>::new(small(CellKind::Gru, 1, false));
+    for solver in [Solver::Penalty, Solver::Admm { duals: duals(0.5), before_theta: false }] {
+        for batch in [Batch::Full, Batch::Mini { accumulate: 1 }] {
+            let init = Init::Parallel { sweeps: 1 };
+            let method = MethodConfig::Btprop(BtpropConfig { batch, solver, init, states, ..plain(40, 14, 2) });
+            let alone = by_itself(|| trained(&model, &method, &text, &InShares::new(Solo, SHARES)));
+            for ranks in [2, 3] {
+                for trace in on_ranks(ranks, |comm| trained(&model, &method, &text, comm)) {
+                    assert_eq!(trace.1, alone.1, "{solver:?}, {batch:?}: {ranks} ranks");
+                    assert!(trace.0 == alone.0, "{solver:?}, {batch:?}: {ranks} ranks have other weights");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_run_goes_on_with_another_number_of_ranks() {
     let text = tokens(190);

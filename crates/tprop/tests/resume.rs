@@ -217,7 +217,10 @@ fn what_does_not_fit_is_named() {
     let small = |hidden| ModelConfig { hidden, embed: 3, ..ModelConfig::new(VOCAB) };
     let (model, wider) = (Model::<f32>::new(small(4)), Model::<f32>::new(small(5)));
     let bptt = &methods()[0].1;
-    let snapshot = Trainer::new(&model, data, config(bptt, "adagrad"), &Solo).unwrap().snapshot();
+    let mut trainer = Trainer::new(&model, data, config(bptt, "adagrad"), &Solo).unwrap();
+    let (told, snapshot) = (trainer.snapshot_bytes(), trainer.snapshot());
+    // Biases are counted too.
+    assert!(told.abs_diff(snapshot.encode().len() as u64) < 8192, "{told} for {}", snapshot.encode().len());
     let refusal = |model: &Model<f32>, method: &MethodConfig, rule: &str| {
         let mut trainer = Trainer::new(model, data, config(method, rule), &Solo).unwrap();
         trainer.restore(&snapshot, None).unwrap_err().to_string()

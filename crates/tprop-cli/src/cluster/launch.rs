@@ -36,10 +36,12 @@ pub fn note(number: u64) {
     NOTED.fetch_max(number, Ordering::Relaxed);
 }
 
-/// Variables in which launchers say how many processes they have started, and which one this is: Open MPI, MPICH and Intel MPI, Slurm's srun.
-const SAID: [(&str, &str); 3] = [
+/// Variables in which launchers say how many processes they have started, and which one this is: Open MPI, MPICH and Intel MPI,
+/// MVAPICH, Slurm's srun.
+const SAID: [(&str, &str); 4] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("PMI_SIZE", "PMI_RANK"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
     ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 ];
 

@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use launch::Member;
 
 /// Shares under MPI: even for 1, 2, 3, 4, 6 and 12 ranks.
-const SHARES: usize = 12;
+pub const SHARES: usize = 12;
 
 /// The run that is being trained, for last words.
 static RUN: OnceLock<String> = OnceLock::new();
@@ -72,7 +72,12 @@ impl Cluster {
     /// The other ranks, with sums in the shares of a run.
     pub fn in_shares(&self, settings: &Settings) -> Outcome<InShares<&dyn Comm>> {
         // A run from before there were shares has one.
-        let (shares, size) = (settings.shares().unwrap_or(1), self.comm().size());
+        self.in_so_many(settings.shares().unwrap_or(1))
+    }
+
+    /// The other ranks, with sums in so many shares.
+    pub fn in_so_many(&self, shares: usize) -> Outcome<InShares<&dyn Comm>> {
+        let size = self.comm().size();
         if size > shares {
             return Err(Failure::input(format!(
                 "{size} ranks for a run with cluster.shares={shares}: start at most {shares} ranks, or a new run with \

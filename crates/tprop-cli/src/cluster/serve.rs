@@ -13,8 +13,8 @@ use tprop::record::Event;
 use tprop::train::{Data, TrainError, Trainer, Watch, Wish};
 
 use super::{Cluster, RUN};
-use crate::commands::prepare;
 use crate::failure::{Failure, Outcome};
+use crate::prepare;
 use crate::settings::{Settings, Sources, typed};
 use crate::signals::Signals;
 

@@ -7,15 +7,15 @@ use tprop::clock::Part;
 use tprop::comm::Solo;
 use tprop::kernel;
 use tprop::mat::{Mat, MatMut, Packed, Start, product_par};
-use tprop::method::{Advance, Batch, BtpropConfig, Init, MethodConfig, Solver};
+use tprop::method::{Advance, Batch, BtpropConfig, Init, MethodConfig, Solver, Starts};
 use tprop::model::{Model, ModelConfig};
 use tprop::rng::Draws;
 use tprop::train::{Data, Trainer};
 
-use super::prepare;
 use crate::args;
 use crate::console::{self, grouped};
 use crate::failure::{Failure, Outcome};
+use crate::prepare::{self, Sizes};
 use crate::settings::Settings;
 
 /// Windows of the random text; steps go round and round.
@@ -50,7 +50,11 @@ pub fn bench(args: &args::Bench) -> Outcome {
     prepare::machine(settings.threads(), settings.simd())?;
     let model = Model::<f32>::new(settings.model(settings.bench_vocab()));
     let text = text(&settings.method(), model.config().vocab);
-    prepare::check_memory(prepare::memory(&settings, &model, 4 * text.len()))?;
+    prepare::check_memory(prepare::memory(
+        &settings,
+        &model,
+        Sizes { tokens: text.len(), bytes: 4 * text.len(), ranks: 1 },
+    ))?;
     let data = Data::new(&text, &[], &[]);
     let mut trainer = Trainer::new(&model, data, settings.train(), &Solo)?;
     let (repeat, rounds) = if args.quick { (5, 1) } else { (args.repeat as usize, args.rounds.max(1)) };
@@ -185,9 +189,11 @@ fn btprop_flop(c: &BtpropConfig, all: f64, cells: f64) -> f64 {
     };
     let init = if c.batch == Batch::Full { 0.0 } else { sweeps as f64 * 2.0 * cells };
     let duals = if c.solver.duals().is_some() { 2.0 * cells } else { 0.0 };
+    // From held starts only the slopes run back, through the cells alone.
+    let state_step = if c.starts == Starts::Held { 2.0 * cells } else { 4.0 * all };
     let steps = match c.solver {
         Solver::Alm { joint_steps, .. } => joint_steps as f64 * 6.0 * all,
-        _ => c.states.steps as f64 * 4.0 * all + c.theta_steps as f64 * 6.0 * all,
+        _ => c.states.steps as f64 * state_step + c.theta_steps as f64 * 6.0 * all,
     };
     init + steps + duals
 }

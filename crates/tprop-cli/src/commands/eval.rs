@@ -7,10 +7,10 @@ use tprop::method::MethodConfig;
 use tprop::tokens::Tokens;
 use tprop::vocab::Vocab;
 
-use super::prepare;
 use crate::args::{self, Part};
 use crate::console::{self, grouped, short};
 use crate::failure::{Failure, Outcome};
+use crate::prepare;
 use crate::run::Loaded;
 use crate::settings::Settings;
 use crate::settings::table::BUILT_IN;

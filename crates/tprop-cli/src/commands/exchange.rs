@@ -14,6 +14,7 @@ use tprop::params::Params;
 
 use crate::args;
 use crate::console::{self, grouped};
+use crate::disk;
 use crate::failure::{Failure, Outcome};
 use crate::run::{Loaded, Run, read_vocab};
 use crate::settings::{Settings, Typed};
@@ -61,13 +62,7 @@ pub fn export(args: &args::Export) -> Outcome {
     let shape = Shape::of(loaded.model.config());
     let write = |name: &str, bytes: &[u8]| {
         let path = args.out.join(name);
-        // Whole or not at all.
-        let aside = args.out.join(format!("{name}.new"));
-        let written = std::fs::write(&aside, bytes).and_then(|()| std::fs::rename(&aside, &path));
-        written.map_err(|e| {
-            let _ = std::fs::remove_file(&aside);
-            Failure::disk(&path, &e)
-        })
+        disk::write_shared(&path, bytes).map_err(|e| Failure::disk(&path, &e))
     };
     write(WEIGHTS, &weights_file(&loaded.model, &loaded.params, &shape)?)?;
     write(TOKENIZER, loaded.vocab.to_tokenizer_json().as_bytes())?;

@@ -5,11 +5,11 @@ use std::io::IsTerminal;
 use tprop::speak::{Speaker, Taste};
 use tprop::vocab::{Level, Vocab, printable};
 
-use super::prepare;
 use crate::args;
 use crate::console;
 use crate::failure::Outcome;
 use crate::lines::{opening, tell_unknown};
+use crate::prepare;
 use crate::run::Loaded;
 
 /// Writes text.

@@ -7,7 +7,6 @@ mod eval;
 mod exchange;
 mod generate;
 mod plan;
-pub mod prepare;
 mod report;
 mod reproduce;
 mod resume;

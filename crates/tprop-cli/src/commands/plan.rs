@@ -3,12 +3,12 @@
 use serde_json::json;
 use tprop::model::Model;
 
-use super::prepare;
 use crate::args;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, SHARES};
 use crate::console::{self, bytes, grouped};
 use crate::failure::{Failure, Outcome};
 use crate::plan::{Network, Rates, Row, Work, calibrate, measure, predict, turning_point};
+use crate::prepare::{self, Sizes};
 use crate::settings::Settings;
 
 /// Predicts, or with `--measure` times passes.
@@ -26,12 +26,12 @@ pub fn plan(args: &args::Plan) -> Outcome {
         }
     };
     let model = Model::<f32>::new(settings.model(vocab));
-    prepare::check_memory(prepare::memory(&settings, &model, 0))?;
+    prepare::check_memory(prepare::memory(&settings, &model, Sizes { tokens: 0, bytes: 0, ranks: 1 }))?;
     let config = settings.train();
     // Under a launcher and for a plan of several ranks sums are made in as many shares as a run there would use.
-    let shares = settings.shares().unwrap_or(12.max(cluster.comm().size()));
+    let shares = settings.shares().unwrap_or(SHARES.max(cluster.comm().size()));
     if args.measure > 0 {
-        let comm = tprop::comm::InShares::new(cluster.comm(), shares);
+        let comm = cluster.in_so_many(shares)?;
         let measured = measure(&config, &model, &comm, tokens, args.measure as usize)?;
         return if cluster.serves() { Ok(()) } else { console::line(json!(measured)) };
     }

@@ -1,22 +1,22 @@
 //! `resume`: goes on with a run from its newest usable checkpoint, bit for bit.
 
-use std::collections::BTreeMap;
-
 use tprop::checkpoint::{BEST, Kind, Newest, Snapshot, Store};
+use tprop::comm::Comm;
 use tprop::corpus::Corpus;
 use tprop::kernel;
 use tprop::model::Model;
 use tprop::record::{self, Event, RateChange, Recorder};
-use tprop::train::Trainer;
+use tprop::train::{Trainer, forget_best, is_best};
 
-use super::train::{data, go, progress, session};
-use super::watch::{Post, Watcher, record_length};
-use super::{prepare, resume_settings};
+use super::resume_settings;
+use super::train::{data, go, make_absolute, progress, session};
+use super::watch::{Parts, Watcher, record_length};
 use crate::args;
 use crate::cluster::{Cluster, Job};
 use crate::console::{self, grouped};
 use crate::disk;
 use crate::failure::{Failure, Outcome};
+use crate::prepare::{self, Sizes};
 use crate::run::sessions::{self, Session};
 use crate::run::{self, Run};
 use crate::signals::Signals;
@@ -30,7 +30,8 @@ pub fn resume(args: &args::Resume) -> Outcome {
     let run = Run::open(&args.run)?;
     let typed = resume_settings::typed(args)?;
     let _lock = run.lock()?;
-    let settings = run.settings_with(typed)?;
+    let mut settings = run.settings_with(typed)?;
+    make_absolute(&mut settings);
     let past = sessions::read(&run.path("sessions.jsonl"))?;
     let id = past.first().map(|session| session.run.clone());
     let store = run.store().of_run(id.clone());
@@ -41,7 +42,7 @@ pub fn resume(args: &args::Resume) -> Outcome {
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     same_corpus(&corpus, &snapshot)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    prepare::check_memory(prepare::memory(&settings, &model, corpus.bytes()))?;
+    prepare::check_memory(prepare::memory(&settings, &model, Sizes::of(&corpus, comm.size())))?;
     let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
     let best = best_for(&mut snapshot, &store, !changed.is_empty());
     trainer.restore(&snapshot, best.as_ref())?;
@@ -81,7 +82,7 @@ pub fn resume(args: &args::Resume) -> Outcome {
     if std::fs::read_to_string(run.path("settings.toml")).ok().as_ref() != Some(&text) {
         run.write("settings.toml", &text)?;
     }
-    let mut watcher = Watcher::new(Post {
+    let mut watcher = Watcher::new(Parts {
         run: &run,
         recorder,
         store,
@@ -128,9 +129,6 @@ fn same_corpus(corpus: &Corpus, snapshot: &Snapshot) -> Outcome {
 pub fn best_for(snapshot: &mut Snapshot, store: &Store, changed: bool) -> Option<Snapshot> {
     let wanted = snapshot.count("train.best_epoch").filter(|&epoch| epoch > 0)?;
     let found = if store.dir().join(BEST).exists() { Some(store.read(BEST)) } else { None };
-    // The state itself may be the best one, and its copy may not have been written yet.
-    let counts = |name: &str| snapshot.count(&format!("train.{name}"));
-    let itself = counts("begun") == Some(0) && counts("epoch") == Some(wanted + 1) && counts("epoch_tokens") == Some(0);
     let trouble = match found {
         Some(Ok(best)) => match best.count("train.best_epoch") {
             Some(epoch) if epoch == wanted || (epoch > wanted && !changed) => return Some(best),
@@ -139,15 +137,10 @@ pub fn best_for(snapshot: &mut Snapshot, store: &Store, changed: bool) -> Option
         Some(Err(e)) => e.to_string(),
         None => format!("{BEST} is missing"),
     };
-    if !itself {
+    // The state itself may be the best one, and its copy may not have been written yet.
+    if !is_best(snapshot) {
         console::note(format!("tprop: warning: {trouble}; the next evaluation will count as the best"));
-        let infinity = f64::INFINITY;
-        let forgotten: BTreeMap<_, _> = [
-            ("count.train.best_epoch".to_owned(), "0".to_owned()),
-            ("real.train.best_ppl".to_owned(), format!("{:016x} {infinity}", infinity.to_bits())),
-        ]
-        .into();
-        snapshot.meta.extend(forgotten);
+        forget_best(snapshot);
     }
     None
 }

@@ -9,11 +9,11 @@ use std::io::{self, BufRead, BufReader};
 use tprop::speak::Speaker;
 use tprop::vocab::{Level, Vocab, printable};
 
-use super::prepare;
 use crate::args;
 use crate::console;
 use crate::failure::{Failure, Outcome};
 use crate::lines::{opening, tell_unknown};
+use crate::prepare;
 use crate::run::Loaded;
 
 /// Scores each line.

@@ -13,13 +13,14 @@ use tprop::record::{self, BestPossible, End, Event, Recorder, Start};
 use tprop::train::{Data, TrainError, Trainer};
 
 use super::resume::best_for;
-use super::watch::{Post, Watcher};
-use super::{prepare, sample};
+use super::sample;
+use super::watch::{Parts, Watcher};
 use crate::args::{self, Telling};
 use crate::cluster::{Cluster, Job};
 use crate::console::{self, duration, grouped, short};
 use crate::disk;
 use crate::failure::{Code, Failure, Outcome};
+use crate::prepare::{self, Sizes};
 use crate::progress::{Progress, ending};
 use crate::run::sessions::{self, Session};
 use crate::run::{self, Loaded, Run};
@@ -49,7 +50,7 @@ pub fn train(args: &args::Train) -> Outcome {
     prepare::machine(cluster.threads(settings.threads()), settings.simd())?;
     let corpus = prepare::corpus(&settings, args.telling.quiet)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    let need = prepare::memory(&settings, &model, corpus.bytes());
+    let need = prepare::memory(&settings, &model, Sizes::of(&corpus, comm.size()));
     prepare::check_memory(need)?;
     prepare::check_lengths(&settings, &corpus)?;
     let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
@@ -76,7 +77,7 @@ pub fn train(args: &args::Train) -> Outcome {
     let session = session(run::new_id());
     sessions::append(&run.path("sessions.jsonl"), &session)?;
     let updates = trainer.updates_per_epoch();
-    let mut watcher = Watcher::new(Post {
+    let mut watcher = Watcher::new(Parts {
         store: run.store().of_run(Some(session.run)),
         run: &run,
         recorder,
@@ -259,7 +260,7 @@ fn dry_run(trainer: &mut Trainer<'_, f32>, settings: &Settings, summary: &str, n
 }
 
 /// A run may be resumed from elsewhere, so its settings name files by their full paths.
-fn make_absolute(settings: &mut Settings) {
+pub fn make_absolute(settings: &mut Settings) {
     let config = settings.corpus();
     let full = |path: &Path| std::path::absolute(path).ok().and_then(|p| p.to_str().map(str::to_owned));
     let named = |source: &str| tprop::corpus::DATASETS.iter().any(|set| set.name == source);

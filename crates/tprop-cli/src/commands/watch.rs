@@ -42,10 +42,12 @@ pub struct Watcher {
     rolls_back: bool,
     /// Why it wished to stop.
     pub stopped: Option<Code>,
+    /// Nobody reads the events of `--json` any more.
+    unread: bool,
 }
 
-/// Where a checkpoint keeps the rate: its bits, then its digits.
-const RATE: &str = "real.optim.rate";
+/// Where a checkpoint keeps the rate.
+const RATE: &str = "optim.rate";
 
 /// The event file beside the record. It is made with the first numbers, when the run has certainly begun.
 #[derive(Debug)]
@@ -77,9 +79,9 @@ impl Following {
 
 type Told = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// What a [`Watcher`] needs.
+/// What a [`Watcher`] is made of.
 #[derive(Debug)]
-pub struct Post<'a> {
+pub struct Parts<'a> {
     /// The run.
     pub run: &'a Run,
     /// Its record, open.
@@ -102,26 +104,27 @@ pub struct Post<'a> {
 
 impl Watcher {
     /// For a run whose record is open.
-    pub fn new(post: Post<'_>) -> Self {
-        let plan = post.settings.checkpointing();
+    pub fn new(parts: Parts<'_>) -> Self {
+        let plan = parts.settings.checkpointing();
         Self {
             board: Following::NotYet,
-            run: post.run.clone(),
-            recorder: post.recorder,
-            record: post.run.path("record.jsonl"),
-            saver: Saver::start(post.store.clone(), plan.keep),
-            store: post.store,
+            run: parts.run.clone(),
+            recorder: parts.recorder,
+            record: parts.run.path("record.jsonl"),
+            saver: Saver::start(parts.store.clone(), plan.keep),
+            store: parts.store,
             plan,
-            settings: post.settings.to_toml(),
-            corpus: post.corpus.to_owned(),
-            progress: post.progress,
-            json: post.json,
-            signals: post.signals,
+            settings: parts.settings.to_toml(),
+            corpus: parts.corpus.to_owned(),
+            progress: parts.progress,
+            json: parts.json,
+            signals: parts.signals,
             saved: Instant::now(),
-            step: post.step,
-            told: post.step,
-            rolls_back: post.settings.rolls_back(),
+            step: parts.step,
+            told: parts.step,
+            rolls_back: parts.settings.rolls_back(),
             stopped: None,
+            unread: false,
         }
     }
 
@@ -130,11 +133,13 @@ impl Watcher {
         self.recorder.append(event).map_err(|e| Failure::disk(&self.record, &e))?;
         self.board.tell(event, &self.record);
         self.progress.show(event);
-        if self.json && self.stopped != Some(Code::Terminated) {
+        if self.json && !self.unread {
             let line = serde_json::to_string(event).expect("events are JSON");
             match console::line(line) {
                 // Nobody reads any more: save and end, as after a signal.
-                Err(failure) if failure.code == Code::Quiet => self.stopped = Some(Code::Terminated),
+                Err(failure) if failure.code == Code::Quiet => {
+                    (self.unread, self.stopped) = (true, Some(Code::Terminated))
+                }
                 other => other?,
             }
         }
@@ -152,8 +157,8 @@ impl Watcher {
         self.saver.finish()?;
         let Newest { mut snapshot, .. } = self.store.newest()?;
         let step = snapshot.count("train.step").unwrap_or(0);
-        let rate = snapshot.real("optim.rate").unwrap_or(0.0) / factor;
-        snapshot.meta.insert(RATE.into(), format!("{:016x} {rate}", rate.to_bits()));
+        let rate = snapshot.real(RATE).unwrap_or(0.0) / factor;
+        snapshot.set_real(RATE, rate);
         let len = record_length(&snapshot);
         self.recorder = Recorder::resume(&self.record, len).map_err(|e| Failure::disk(&self.record, &e))?;
         self.board = Following::NotYet; // made anew from what is left of the record

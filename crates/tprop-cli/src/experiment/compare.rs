@@ -158,12 +158,16 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
             let cells = columns.clone().map(|j| found(j).unwrap_or_default());
             sheet.rows.push(std::iter::once("· difference".to_owned()).chain(cells).collect());
         }
-        // Beside validation, because the paper's first finding is about both.
-        let training = |j: usize| figures[table.cells[i][j]].train_ppl.map_or(String::new(), |s| s.shown());
-        let cells: Vec<String> = columns.map(training).collect();
-        if same && cells.iter().any(|c| !c.is_empty()) {
-            let label = if difference { "· training perplexity" } else { "· training" };
-            sheet.rows.push(std::iter::once(label.to_owned()).chain(cells).collect());
+        // Training because the paper's first finding is about both, test because validation has chosen.
+        type Of = fn(&Figure) -> Option<Spread>;
+        let others: [(&str, Of); 2] = [("training", |f| f.train_ppl), ("test", |f| f.test_ppl)];
+        for (split, of) in others.into_iter().filter(|_| same) {
+            let cell = |j: usize| of(&figures[table.cells[i][j]]).map_or(String::new(), |s| s.shown());
+            let cells: Vec<String> = columns.clone().map(cell).collect();
+            if cells.iter().any(|c| !c.is_empty()) {
+                let label = if difference { format!("· {split} perplexity") } else { format!("· {split}") };
+                sheet.rows.push(std::iter::once(label).chain(cells).collect());
+            }
         }
     }
     if let Some(comparison) = comparison {
@@ -248,9 +252,7 @@ fn sentences(study: &Study, table: &Table, comparison: &Comparison) -> Vec<Strin
         let part = 100.0 * table.tolerance;
         notes.push(format!("Size: {agree} of {run} figures are within {part} % of the paper's (✓)."));
     } else if run > 0 {
-        notes.push(
-            "Size: not comparable, because this scale has another text and a smaller model; only the order is.".into(),
-        );
+        notes.push("Size: not comparable at this scale (another text, smaller models); only the order is.".into());
     }
     if order.pairs > 0 {
         let mut text =

@@ -13,9 +13,9 @@ use tprop::train::{Data, Trainer};
 
 use super::study::Study;
 use super::trial::{self, Found, Trial};
-use crate::commands::prepare;
 use crate::console::{self, duration, grouped};
 use crate::failure::{Failure, Outcome};
+use crate::prepare::{self, Sizes};
 use crate::settings::Settings;
 use crate::settings::table::TABLE;
 
@@ -234,8 +234,8 @@ fn check(study: &Study, cell: usize, settings: &Settings, corpus: &Corpus, jobs:
     };
     prepare::check_lengths(settings, corpus).map_err(place)?;
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
-    let tokens = corpus.train.len() + corpus.valid.len() + corpus.test.len();
-    prepare::check_memory(prepare::memory(settings, &model, tokens).saturating_mul(jobs as u64)).map_err(place)
+    let need = prepare::memory(settings, &model, Sizes::of(corpus, 1));
+    prepare::check_memory(need.saturating_mul(jobs as u64)).map_err(place)
 }
 
 /// Tokens per second; none if an update takes too long to tell. A batch pass is measured by windows, whose arithmetic is the same.

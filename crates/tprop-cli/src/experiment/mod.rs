@@ -61,7 +61,6 @@ pub struct Request<'a> {
 
 /// Runs an experiment, or says what it would take.
 pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
-    alone()?;
     let driving = request.driving;
     let cells = select(study, request.only)?;
     let data_dir = driving.data_dir.as_deref();
@@ -175,19 +174,6 @@ fn select(study: &Study, only: &[String]) -> Outcome<Vec<usize>> {
     }
     let wanted = |i: &usize| only.is_empty() || only.iter().any(|word| matches(&study.cells[*i].name, word));
     Ok((0..study.cells.len()).filter(wanted).collect())
-}
-
-/// Refuses to be started several times over by a launcher: every copy would start the same trials.
-fn alone() -> Outcome {
-    for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE", "MPI_LOCALNRANKS"] {
-        let size = std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        if let Some(n) = size.filter(|n| *n > 1) {
-            return Err(Failure::input(format!(
-                "this process is one of {n} of an MPI job ({name}={n}), and each would start all trials; start it once, with --jobs {n}"
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// A trial's settings with files where they are: a source that is neither a known name nor a path from here may lie in a data directory.

@@ -11,7 +11,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use super::grid::shown;
 use super::study::{Next, Plan, Study};
 use super::trial::{Ended, NEUTRAL};
+use crate::disk;
 use crate::failure::{Failure, Outcome};
 use crate::run::Lock;
 use crate::settings::Typed;
@@ -189,12 +190,7 @@ impl Out {
     /// A file, whole or not at all.
     pub fn write(&self, name: &str, text: &str) -> Outcome {
         let path = self.dir.join(name);
-        let aside = self.dir.join(format!("{name}.new"));
-        let written = File::create(&aside).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-        written.and_then(|()| fs::rename(&aside, &path)).map_err(|e| Failure::disk(&path, &e))
+        disk::write_whole(&path, text.as_bytes()).map_err(|e| Failure::disk(&path, &e))
     }
 
     /// Trials that came to a bad end; a last line without an end is cut off.

@@ -8,7 +8,7 @@
 //! seeds = [1]                      # of the trials that count
 //! trials = 3                       # short trials per cell, the same number for every method
 //! short = { train.epochs = 1 }     # what makes them short
-//! sizes = false                    # the paper's sizes mean nothing here, only their order
+//! sizes = true                     # the paper's sizes can be compared with ours; without it only their order is
 //! set = { … }
 //! [search.btprop]                  # which points the short trials try
 //! draw = 1                         # drawn by this seed; without it all points, with as many seeds as trials allow

@@ -165,16 +165,27 @@ impl Study {
     /// Resolves every trial that can be known beforehand, so that a wrong setting is found before anything is written.
     pub fn check(&self) -> Result<(), SettingError> {
         for cell in &self.cells {
-            // A search's winner is not known yet; any of its points shows whether the cell's settings go together.
-            let point = match &cell.plan {
-                Plan::Plain => None,
-                Plan::Contest { points, .. } => points.first(),
-                Plan::Search(search) => search.points.first(),
-            };
-            self.trials_of(&cell.set, point.map_or(&[], |p| p), &cell.seeds)?;
-            self.wants(cell, &|_| None)?;
+            match &cell.plan {
+                Plan::Plain => drop(self.trials_of(&cell.set, &[], &cell.seeds)?),
+                Plan::Contest { points, .. } => drop(self.candidates(points, &cell.set, &cell.seeds)?),
+                Plan::Search(search) => {
+                    // Any of them may win.
+                    let points = self.possible(search);
+                    self.tried(cell, search, &points)?;
+                    self.candidates(&points, &cell.set, &cell.seeds)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// The points that a search may try: its own, and those that its neighbour may hand on.
+    fn possible(&self, search: &Search) -> Vec<Point> {
+        let mut points = search.points[..search.take].to_vec();
+        if let Some(Plan::Search(theirs)) = search.neighbour.map(|i| &self.cells[i].plan) {
+            points.extend(self.possible(theirs));
+        }
+        points
     }
 
     /// Leaves out points of a contest that come to the same settings as one before, because what they differ in means nothing for them.

@@ -430,6 +430,28 @@ fn points_that_mean_the_same_are_tried_once_and_seeds_keep_their_digits() {
     sweep_file::read(text, Path::new("s.toml"), Vec::new()).unwrap();
 }
 
+/// What a search would only come to later, its last point and its neighbour's, is resolved at the start as well.
+#[test]
+fn every_point_that_may_be_tried_is_checked_beforehand() {
+    let recipe = |grid: &str, short: &str| {
+        format!(
+            "title = \"t\"\nasks = \"a\"\n[set]\nmethod = \"btprop\"\n[scale.quick]\nseeds = [1]\ntrials = 3\n{short}\n\
+             [search.s]\ndraw = 1\n[search.s.grid]\n{grid}\n[[table]]\nname = \"t\"\ntitle = \"t\"\n\
+             [[table.column]]\nname = \"x\"\nset = {{ btprop.block = 1 }}\n[[table.column]]\nname = \"y\"\nset = {{ btprop.block = 5 }}\n\
+             [[table.row]]\nname = \"r\"\nsearch = \"s\"\nset = {{ btprop.lambda = 1 }}\n"
+        )
+    };
+    let read = |text: &str| recipe::read(text, Path::new("r.toml"), Scale::Quick, Vec::new());
+    // The loss on free states needs blocks of one step.
+    let loss = recipe("btprop.loss = [\"predicted\", \"free\"]\nbtprop.state_lr = [1, 2, 3]", "");
+    let why = read(&loss).unwrap_err().to_string();
+    assert!(why.contains("btprop.loss=free"), "{why}");
+    // Short trials may hide what the winner's run in full will not bear.
+    let hidden = recipe("btprop.loss = [\"free\"]\nbtprop.state_lr = [1, 2, 3]", "short = { btprop.block = 1 }");
+    let why = read(&hidden).unwrap_err().to_string();
+    assert!(why.contains("btprop.loss=free"), "{why}");
+}
+
 #[test]
 fn the_command_line_leaves_short_trials_short_and_searches_alone() {
     let read = |words: &[&str]| {

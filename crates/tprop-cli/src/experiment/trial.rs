@@ -189,6 +189,11 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
     }
 }
 
+/// What a run's record tells, as far as it can be read; for runs whose end is known from elsewhere.
+pub fn evaluated(dir: &Path) -> Progress {
+    record::read(&dir.join("record.jsonl")).map(Progress::of_events).unwrap_or_default()
+}
+
 /// The first checkpoint is written before the first update, and after everything else that a run consists of.
 fn has_checkpoint(dir: &Path) -> bool {
     let entries = fs::read_dir(dir.join("checkpoints"));

@@ -26,6 +26,7 @@ pub mod text;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::disk;
 use crate::failure::{Failure, Outcome};
 
 /// Plots and tables lie in this folder beside the page.
@@ -61,7 +62,7 @@ pub fn write(paths: &[PathBuf], out: &Path, title: &str, commands: &[String]) ->
     files.extend(document.tables().iter().map(|t| (folder.join(format!("{}.csv", t.name)), markdown::csv(t))));
     fs::create_dir_all(&folder).map_err(|e| cannot(&folder, &e))?;
     for (path, text) in &files {
-        put(path, text).map_err(|e| cannot(path, &e))?;
+        disk::write_shared(path, text.as_bytes()).map_err(|e| cannot(path, &e))?;
     }
     let files: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();
     // Plots and tables of an older report that are not in this one.
@@ -78,16 +79,4 @@ fn cannot(path: &Path, error: &std::io::Error) -> Failure {
     let mut failure = Failure::disk(path, error);
     failure.message += "; --out chooses another place";
     failure
-}
-
-/// A reader sees the old file or the new one, never half of one.
-fn put(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{}.tmp", std::process::id()));
-    let aside = PathBuf::from(aside);
-    let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&aside);
-    }
-    written
 }

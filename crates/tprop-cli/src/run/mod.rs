@@ -13,11 +13,10 @@ pub mod sessions;
 pub use lock::Lock;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tprop::checkpoint::store::sync_dir;
 use tprop::checkpoint::{BEST, Snapshot, Store};
 use tprop::model::Model;
 use tprop::params::Params;
@@ -162,18 +161,8 @@ impl Run {
 
     /// Writes one of its files; what stood there is replaced only by the whole new one.
     pub fn write(&self, name: &str, text: &str) -> Outcome {
-        let (path, aside) = (self.path(name), self.path(&format!("{name}.tmp")));
-        let whole = || -> io::Result<()> {
-            let mut file = File::create(&aside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&aside, &path)?;
-            sync_dir(&self.dir)
-        };
-        whole().map_err(|e| {
-            let _ = fs::remove_file(&aside);
-            Failure::disk(&path, &e)
-        })
+        let path = self.path(name);
+        disk::write_whole(&path, text.as_bytes()).map_err(|e| Failure::disk(&path, &e))
     }
 
     /// The settings that a checkpoint was made with, where it says.

@@ -49,6 +49,13 @@ fn a_model_that_does_not_fit_is_refused_at_the_start() {
     let before = place.files();
     let args = ["train", "--hidden", "32768", "--layers", "64", "synth.tokens=1000", "--run", "run"];
     place.run(&args).refused(2, "this needs about");
+    // Nor windows whose tapes or states do not fit.
+    let wide =
+        ["train", "--hidden", "4096", "bptt.window=100000", "train.streams=64", "synth.tokens=1000", "--run", "run"];
+    place.run(&wide).refused(2, "this needs about");
+    let stored =
+        ["method=btprop", "btprop.init=stored:1", "btprop.block=1", "btprop.blocks=100000", "train.streams=65536"];
+    place.run(&[&["train", "synth.tokens=1000", "--run", "run"], &stored[..]].concat()).refused(2, "this needs about");
     assert_eq!(place.files(), before);
     let ran = place.run(&small(&["--run", "run"])).ok();
     assert!(ran.err.contains("of memory"), "{ran:?}");

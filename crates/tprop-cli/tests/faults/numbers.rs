@@ -35,6 +35,9 @@ fn numbers_that_are_not_finite_stop_the_run_at_their_step() {
         std::fs::remove_dir_all(place.join("run")).unwrap();
         n += 1;
     }
+    // Where states move too, their steps may be the cause; where an evaluation finds it, no gradient is blamed.
+    let moving = place.run(&train(0, "run", &["method=btprop", "btprop.block=2", "optim.lr=1e6", "optim.clip=0"]));
+    moving.refused(3, "or a smaller btprop.state_lr or btprop.lambda");
     row(
         "NaN or Inf in gradient, loss or weights; lr = 1e6",
         n,

@@ -55,6 +55,9 @@ fn what_does_not_change_the_numbers_is_free() {
     std::fs::rename(place.join("text.txt"), place.join("moved.txt")).unwrap();
     let free = ["data.source=moved.txt", "train.threads=2", "checkpoint.every_minutes=0.001", "train.simd=scalar"];
     place.run(&[&["resume", "run", "--quiet"], &free[..]].concat()).ok();
+    // A run may be resumed from elsewhere.
+    let settings = std::fs::read_to_string(place.join("run/settings.toml")).unwrap();
+    assert!(settings.contains(place.join("moved.txt").to_str().unwrap()), "{settings}");
     std::fs::rename(place.join("moved.txt"), place.join("text.txt")).unwrap();
     let parts = left(&place.join("run"));
     assert_eq!(parts.weights(), whole.weights());

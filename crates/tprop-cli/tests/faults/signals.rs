@@ -67,6 +67,26 @@ fn signals_save_and_stop() {
     );
 }
 
+/// Whoever reads the events hears of the end that a signal brings.
+#[test]
+fn a_signal_is_told_to_the_reader_of_events() {
+    let place = place();
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let args: Vec<&str> = train(0, name, &["train.patience=0", "--json"])
+            .into_iter()
+            .map(|a| if a == "train.epochs=3" { "train.epochs=1000" } else { a })
+            .collect();
+        let child = place.command(&args).spawn().unwrap();
+        wait_for("the first updates", || has_begun(&place.join(name)));
+        signal(child.id(), name);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code));
+        let events = String::from_utf8(output.stdout).unwrap();
+        let last = events.lines().last().unwrap();
+        assert!(last.contains("\"event\":\"end\"") && last.contains("\"reason\":\"stopped\""), "{name}: {last}");
+    }
+}
+
 /// A second signal does not wait for anything, and loses nothing that was saved.
 #[test]
 fn a_second_signal_ends_at_once() {

@@ -187,6 +187,16 @@ impl Snapshot {
         u64::from_str_radix(bits, 16).ok().map(f64::from_bits)
     }
 
+    /// Writes a counter down.
+    pub fn set_count(&mut self, name: &str, value: u64) {
+        self.meta.insert(format!("count.{name}"), value.to_string());
+    }
+
+    /// Writes an exact number down: the bits, because decimal digits would have to be trusted; the digits, for people.
+    pub fn set_real(&mut self, name: &str, value: f64) {
+        self.meta.insert(format!("real.{name}"), format!("{:016x} {value}", value.to_bits()));
+    }
+
     /// Puts the weights, under `prefix`, back into `params`. The text says what does not fit.
     ///
     /// # Errors

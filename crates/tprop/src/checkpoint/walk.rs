@@ -25,11 +25,10 @@ pub struct SnapshotWriter<'a>(pub &'a mut Snapshot);
 
 impl<T: Real> Walk<T> for SnapshotWriter<'_> {
     fn count(&mut self, name: &str, value: &mut u64) {
-        self.0.meta.insert(format!("count.{name}"), value.to_string());
+        self.0.set_count(name, *value);
     }
     fn real(&mut self, name: &str, value: &mut f64) {
-        // The bits, because decimal digits would have to be trusted; the digits, for people.
-        self.0.meta.insert(format!("real.{name}"), format!("{:016x} {value}", value.to_bits()));
+        self.0.set_real(name, *value);
     }
     fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]) {
         let mut bytes = Vec::new();
@@ -65,16 +64,15 @@ impl<'a> SnapshotReader<'a> {
 
 impl<T: Real> Walk<T> for SnapshotReader<'_> {
     fn count(&mut self, name: &str, value: &mut u64) {
-        match self.snapshot.meta.get(&format!("count.{name}")).map(|s| s.parse()) {
-            Some(Ok(v)) => *value = v,
-            _ => self.complain(format!("the counter {name} is missing")),
+        match self.snapshot.count(name) {
+            Some(v) => *value = v,
+            None => self.complain(format!("the counter {name} is missing")),
         }
     }
     fn real(&mut self, name: &str, value: &mut f64) {
-        let bits = self.snapshot.meta.get(&format!("real.{name}")).and_then(|s| s.split(' ').next());
-        match bits.map(|b| u64::from_str_radix(b, 16)) {
-            Some(Ok(bits)) => *value = f64::from_bits(bits),
-            _ => self.complain(format!("the number {name} is missing")),
+        match self.snapshot.real(name) {
+            Some(v) => *value = v,
+            None => self.complain(format!("the number {name} is missing")),
         }
     }
     fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]) {

@@ -1,6 +1,6 @@
 //! Files, or the built-in language, to the splits of a corpus: words, characters or bytes as tokens.
 //!
-//! A file is read once, in chunks: memory goes into the tokens (4 bytes each) and the different words, not into the text. The
+//! A file is read once, in chunks: memory goes into the tokens (4 bytes each, 2 where they fit) and the different words, not into the text. The
 //! vocabulary is made behind the reading, when all counts are known, and the tokens are then renumbered in place.
 //!
 //! Tokens are numbered by falling frequency, and by first occurrence among equals: a cut-off then keeps a prefix, the rows of

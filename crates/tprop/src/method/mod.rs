@@ -1,12 +1,14 @@
 //! Training methods. Each turns windows of tokens into updates of θ by the block pass of [`crate::model`] alone.
 //!
 //! To add one: a file here that implements [`Method`], a variant of [`MethodConfig`] with its settings, a line in
-//! [`MethodConfig::build`], its dotted settings in the program's `settings.rs`, its identity with a known method in `tests/identities.rs`.
+//! [`MethodConfig::build`] and in [`memory`], its dotted settings in the program's `settings/table.rs` and
+//! `settings/convert.rs`, its identity with a known method in `tests/identities.rs`.
 
 mod bptt;
 mod btprop;
 mod cholesky;
 pub mod least_squares;
+pub mod memory;
 mod pieces;
 mod states;
 
@@ -366,7 +368,7 @@ pub enum Advance {
     EpochEnd,
     /// Asked to pause in the middle of an update; call again to go on from there.
     Paused,
-    /// The gradient is not finite; θ has not changed.
+    /// The gradient is not finite. The last step of θ was not made; with several of them per update, earlier ones were.
     Diverged {
         /// What was seen.
         norm: f64,

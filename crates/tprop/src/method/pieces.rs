@@ -29,8 +29,7 @@ struct Piece {
 impl<T: Real> Pieces<T> {
     /// For the rows of each of a rank's shares, of `steps` steps, in tapes of about `tape_mb` (see [`crate::model::ModelConfig`]).
     pub fn new(model: &Model<T>, shares: &[Range<usize>], steps: usize) -> Self {
-        let fit = (model.config().tape_mb << 20) / (model.tape_bytes_per_token() * steps);
-        let at_once = (fit / 32 * 32).max(32);
+        let at_once = Self::at_once(model, steps);
         let mut pieces = Vec::new();
         for (share, rows) in shares.iter().enumerate() {
             for from in rows.clone().step_by(at_once) {
@@ -50,6 +49,19 @@ impl<T: Real> Pieces<T> {
             }
         }
         Self { pieces, tapes, kept }
+    }
+
+    /// Rows of a whole piece.
+    fn at_once(model: &Model<T>, steps: usize) -> usize {
+        let fit = (model.config().tape_mb << 20) / model.tape_bytes_per_token().saturating_mul(steps);
+        (fit / 32 * 32).max(32)
+    }
+
+    /// Bytes of the tapes for `rows` rows of one share: those of a whole piece, and of one with the rest.
+    pub fn bytes(model: &Model<T>, rows: usize, steps: usize) -> u64 {
+        let at_once = Self::at_once(model, steps);
+        let held = if rows <= at_once { rows } else { at_once + rows % at_once };
+        (held as u64).saturating_mul(steps as u64).saturating_mul(model.tape_bytes_per_token() as u64)
     }
 
     /// Number of pieces.

@@ -38,7 +38,7 @@ impl<T: Real> Trainer<'_, T> {
         let guess = (self.learner.model.config().vocab as f64).ln();
         if !valid_ppl.is_finite() || valid_ppl.ln() > guess + FAR {
             let what = format!("validation perplexity is {valid_ppl:.3e}, where guessing has {:.0}", guess.exp());
-            return Err(self.diverged(what, f64::NAN));
+            return Err(self.diverged(self.progress.step, what, None));
         }
         let lambda = self.method.lambda();
         let p = &mut self.progress;

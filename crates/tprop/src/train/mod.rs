@@ -18,6 +18,7 @@ use crate::real::Real;
 use crate::record::{End, Event, Step};
 use crate::tokens::Text;
 
+pub use state::{forget_best, is_best};
 pub use watch::{Watch, Why, Wish};
 
 /// Nats per token above those of guessing from which on a run counts as diverged.
@@ -68,11 +69,13 @@ pub enum TrainError {
     Data(String),
     /// Loss, gradient or weights are not finite, or the loss is far above that of guessing.
     #[error(
-        "diverged at step {step} (epoch {epoch}): {what}; rate {rate}, gradient norm {norm}. \
-         Try a smaller optim.lr (a tenth of it) or a smaller optim.clip"
+        "diverged at step {step} (epoch {epoch}): {what}; rate {rate}{}. \
+         Try a smaller optim.lr (a tenth of it) or a smaller optim.clip{}",
+        norm.map_or(String::new(), |norm| format!(", gradient norm {norm}")),
+        if *free_states { "; or a smaller btprop.state_lr or btprop.lambda" } else { "" }
     )]
     Diverged {
-        /// Update.
+        /// Update; it may not have been made.
         step: u64,
         /// Epoch.
         epoch: u64,
@@ -80,8 +83,10 @@ pub enum TrainError {
         what: String,
         /// η
         rate: f64,
-        /// Norm of the gradient.
-        norm: f64,
+        /// Norm of the gradient, where an update was the cause.
+        norm: Option<f64>,
+        /// Whether states move too, so that their steps may be the cause.
+        free_states: bool,
     },
     /// A checkpoint does not fit these settings.
     #[error("the checkpoint does not fit: {0}")]
@@ -240,13 +245,7 @@ impl<'a, T: Real> Trainer<'a, T> {
     /// Whether the present weights are those that were the best, just evaluated.
     pub fn at_best(&self) -> bool {
         let p = &self.progress;
-        p.best_epoch > 0 && p.begun == 0 && p.epoch == p.best_epoch + 1 && p.epoch_tokens == 0
-    }
-
-    /// Forgets which evaluation was the best, because its weights are lost: the next one will be.
-    pub fn forget_best(&mut self) {
-        (self.progress.best_ppl, self.progress.best_epoch) = (f64::INFINITY, 0);
-        self.best = None;
+        state::just_evaluated(p.best_epoch, p.epoch, p.begun, p.epoch_tokens)
     }
 
     /// Where the time of the steps went.
@@ -305,9 +304,7 @@ impl<'a, T: Real> Trainer<'a, T> {
                 Advance::Paused => {}
                 Advance::Diverged { norm, nats_per_token } => {
                     let what = format!("the gradient is not finite ({nats_per_token} nats per token)");
-                    // This update was not made.
-                    self.progress.step += 1;
-                    return Err(self.diverged(what, norm));
+                    return Err(self.diverged(self.progress.step + 1, what, Some(norm)));
                 }
             }
             match self.agree(watch.wish()) {
@@ -367,22 +364,26 @@ impl<'a, T: Real> Trainer<'a, T> {
         let nats = fault::poison("nan.loss").unwrap_or(update.nats / update.tokens as f64);
         let guess = (self.learner.model.config().vocab as f64).ln();
         if !nats.is_finite() || nats >= guess + FAR {
-            return Err(
-                self.diverged(format!("{nats:.1} nats per token, where guessing costs {guess:.1}"), update.norm)
-            );
+            let what = format!("{nats:.1} nats per token, where guessing costs {guess:.1}");
+            return Err(self.diverged(self.progress.step, what, Some(update.norm)));
         }
         if let Some(bad) = fault::poison("nan.weights") {
             self.learner.params.all_mut()[0] = T::of(bad);
         }
         if !kernel::all_finite(self.learner.params.all()) {
-            return Err(self.diverged("weights are not finite".into(), update.norm));
+            return Err(self.diverged(self.progress.step, "weights are not finite".into(), Some(update.norm)));
         }
         Ok(())
     }
 
-    fn diverged(&self, what: String, norm: f64) -> TrainError {
-        let p = &self.progress;
-        TrainError::Diverged { step: p.step, epoch: p.epoch, what, rate: self.learner.optimiser.rate, norm }
+    fn diverged(&self, step: u64, what: String, norm: Option<f64>) -> TrainError {
+        let (rate, free_states) = (self.learner.optimiser.rate, self.method.lambda().is_some());
+        TrainError::Diverged { step, epoch: self.epoch(), what, rate, norm, free_states }
+    }
+
+    /// The epoch that was begun last.
+    fn epoch(&self) -> u64 {
+        self.progress.epoch - u64::from(self.progress.begun == 0)
     }
 
     fn tell_step(&mut self, watch: &mut dyn Watch, update: &Update) -> Result<(), TrainError> {
@@ -412,7 +413,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         let p = &self.progress;
         End {
             reason: reason.into(),
-            epoch: p.epoch - u64::from(p.begun == 0),
+            epoch: self.epoch(),
             step: p.step,
             tokens: p.tokens,
             seconds: p.seconds,

@@ -15,7 +15,7 @@ impl<T: Real> Trainer<'_, T> {
         let sick = if health.sick.is_some() { 1.0 } else { 0.0 };
         if crate::comm::largest(self.learner.comm, sick) > 0.0 {
             let name = health.sick.unwrap_or_else(|| "a tensor of another rank".into());
-            return Err(self.diverged(format!("{name} is not finite"), f64::NAN));
+            return Err(self.diverged(self.progress.step, format!("{name} is not finite"), None));
         }
         watch.save(self.snapshot(), why).map_err(TrainError::Watch)
     }
@@ -106,6 +106,26 @@ impl<T: Real> Trainer<'_, T> {
     }
 }
 
+/// Whether the weights are still those of the evaluation that ended epoch `best`, in the midst of nothing else.
+pub(super) fn just_evaluated(best: u64, epoch: u64, begun: u64, epoch_tokens: u64) -> bool {
+    best > 0 && begun == 0 && epoch == best + 1 && epoch_tokens == 0
+}
+
+/// Whether a snapshot's weights are themselves the best that it knows of.
+pub fn is_best(snapshot: &Snapshot) -> bool {
+    let count = |name: &str| snapshot.count(&format!("train.{name}"));
+    match (count("best_epoch"), count("epoch"), count("begun"), count("epoch_tokens")) {
+        (Some(best), Some(epoch), Some(begun), Some(tokens)) => just_evaluated(best, epoch, begun, tokens),
+        _ => false,
+    }
+}
+
+/// Lets a snapshot forget which evaluation was the best, because its weights are lost: the next one will be.
+pub fn forget_best(snapshot: &mut Snapshot) {
+    snapshot.set_count("train.best_epoch", 0);
+    snapshot.set_real("train.best_ppl", f64::INFINITY);
+}
+
 /// Counts the bytes of what it is shown, rows of other ranks included.
 struct Weigh(u64);
 
@@ -117,6 +137,7 @@ impl<T: Real> Walk<T> for Weigh {
         self.0 += name.len() as u64 + 60;
     }
     fn tensor(&mut self, name: &str, rows: usize, cols: usize, _: &mut [T]) {
-        self.0 += name.len() as u64 + 80 + (rows * cols * T::BYTES) as u64;
+        // A tensor of 0 rows is a vector.
+        self.0 += name.len() as u64 + 80 + (rows.max(1) * cols * T::BYTES) as u64;
     }
 }

@@ -1,5 +1,6 @@
 //! Refuses what cannot work, with the way out.
 
+use super::super::memory;
 use super::*;
 
 /// Refuses what cannot work, with the way out.
@@ -23,13 +24,21 @@ pub(super) fn check<T: Real>(
     if config.loss == LossOn::Free && b != 1 {
         return Err(format!("btprop.loss=free needs btprop.block=1, not {b}: use loss=predicted for longer blocks"));
     }
+    let mini = config.batch != Batch::Full;
+    if mini && config.starts == Starts::Held && config.init == (Init::Stored { sweeps: 0 }) {
+        return Err(
+            "btprop.starts=held keeps starts where they were found, so btprop.init=stored:0 would never find any: use \
+                    stored:1, parallel:1 or sequential"
+                .into(),
+        );
+    }
     if matches!(config.batch, Batch::Mini { accumulate } if accumulate != 1) {
         return Err("train.accumulate is for bptt; under btprop use more btprop.blocks or train.streams".into());
     }
     if let ThetaSolver::LeastSquares { ridge } = config.theta_solver {
         least_squares::check(config, model, learner, ridge)?;
         let bytes = least_squares::bytes(per_window, s, model.config().hidden);
-        if let Some(free) = available_memory()
+        if let Some(free) = memory::available()
             && config.states.steps > 0
             && bytes > free / 10 * 9
         {
@@ -41,25 +50,25 @@ pub(super) fn check<T: Real>(
             ));
         }
     }
-    let copies = 6 + usize::from(matches!(config.init, Init::Stored { .. })) * windows;
-    let bytes = (copies * per_window * s * model.state_width() * T::BYTES) as u64;
-    if let Some(free) = available_memory()
-        && bytes > free / 10 * 9
-    {
-        return Err(format!(
-            "the states of {} blocks need {} MB and {} MB are free: use a longer btprop.block, a smaller model.hidden, \
-             or an init that stores nothing (btprop.init=sequential)",
-            per_window * s * windows,
-            bytes >> 20,
-            free >> 20
-        ));
-    }
     Ok(())
 }
 
-/// Memory that could be had now, where the system tells.
-fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kb| kb << 10)
+/// Refuses states for which this machine has no room; `rows` are those of this rank.
+pub(super) fn check_memory<T: Real>(
+    config: &BtpropConfig,
+    model: &crate::model::Model<T>,
+    rows: usize,
+    windows: usize,
+) -> Result<(), String> {
+    let bytes = memory::states(config, model, rows, windows);
+    match memory::available() {
+        Some(free) if bytes > free / 10 * 9 => Err(format!(
+            "the states of {} blocks need {} MB and {} MB are free: use a longer btprop.block, a smaller model.hidden, \
+             or what stores nothing (btprop.init=sequential, btprop.duals=reset)",
+            rows * windows,
+            bytes >> 20,
+            free >> 20
+        )),
+        _ => Ok(()),
+    }
 }

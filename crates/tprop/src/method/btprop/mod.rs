@@ -13,7 +13,7 @@ mod state;
 use std::ops::Range;
 use std::time::Instant;
 
-use check::check;
+use check::{check, check_memory};
 use script::{Script, Step};
 use slopes::{Known, Want};
 
@@ -115,6 +115,7 @@ impl<T: Real> Btprop<T> {
         let blocks = per_window * s;
         let owned = shares.owned();
         let mine = owned.start * s..owned.end * s;
+        check_memory(&config, model, mine.len(), windows)?;
         let parts: Vec<_> = shares.parts().iter().map(|part| part.start * s..part.end * s).collect();
         let rows = mine.len();
         let width = model.state_width();
@@ -230,7 +231,7 @@ impl<T: Real> Btprop<T> {
             me.recur(l, i);
             let (rows, _) = me.pieces.get(i);
             let tied = rows.start..rows.end.min(me.tied_rows());
-            if i + 1 == me.pieces.count() {
+            if me.aims_at_next_rank(&rows) {
                 me.states.arrive(l.comm, me.config.staleness);
             }
             if !tied.is_empty() {

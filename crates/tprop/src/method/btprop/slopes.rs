@@ -76,7 +76,7 @@ impl<T: Real> Btprop<T> {
         } else if self.config.loss == LossOn::Predicted && want.theta && !known.output_gradient {
             nats = Some(model.loss(params, tape, per_token, self.ignore, Some(&mut self.grads)));
         }
-        if i + 1 == self.pieces.count() {
+        if self.aims_at_next_rank(&rows) {
             self.states.arrive(l.comm, self.config.staleness);
         }
         // The pull of the coupling; rows that are tied to nothing feel none.
@@ -183,6 +183,11 @@ impl<T: Real> Btprop<T> {
         l.model.recur(&l.params, tape, &self.states.starts[at.clone()]);
         l.model.ends(tape, &mut self.ends[at]);
         (self.known[i].recurrence, self.known[i].loss) = (self.pieces.kept, false);
+    }
+
+    /// Whether some of these rows aim at states of the next rank. Those are the last S rows, which several pieces may share.
+    pub(super) fn aims_at_next_rank(&self, rows: &Range<usize>) -> bool {
+        rows.end + self.config.streams > self.mine.len()
     }
 
     /// Rows that are tied to a target: all but the last block's, unless `last` or the loss ties it.

@@ -1,135 +1,12 @@
-//! Events of a run, one JSON line each. Tables, curves and pages are made from these lines alone.
-//!
-//! A record tells what was computed, not how often the program was started: a run that was interrupted and resumed any number of
-//! times leaves the same lines, times aside, as one that was not. So a checkpoint has a line when it is due by the settings
-//! (at the beginning, by updates, at an evaluation, at the end), but not when a clock or a signal asked for it. Starts and
-//! resumptions stand in `sessions.jsonl`.
+//! Records back from the disk, whatever stands in them, in little memory.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 
-use crate::fault;
-
-/// Version of the record's format.
-pub const FORMAT: u32 = 1;
-
-/// One line of `record.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    /// A run begins.
-    Start(Start),
-    /// Some updates were made.
-    Step(Step),
-    /// The validation split was read.
-    Eval(Box<Eval>),
-    /// The state was handed over to be written.
-    Checkpoint(Saved),
-    /// A run goes on from a checkpoint. Written by the first versions only; now in `sessions.jsonl`.
-    Resume(Resumed),
-    /// The rate was changed by a schedule or a rollback.
-    Rate(RateChange),
-    /// The run is over.
-    End(End),
-}
-
-/// First line of a record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Start {
-    /// [`FORMAT`]
-    pub format: u32,
-    /// Version of the program.
-    pub version: String,
-    /// Vector instructions in use.
-    pub simd: String,
-    /// Number type.
-    pub real: String,
-    /// Threads.
-    pub threads: usize,
-    /// Ranks.
-    pub ranks: usize,
-    /// Weights of the model.
-    pub parameters: u64,
-    /// Tokens of the training split.
-    pub train_tokens: u64,
-    /// Updates of one epoch.
-    pub updates_per_epoch: u64,
-    /// Size of the vocabulary.
-    pub vocab: u64,
-    /// Fingerprint of the corpus.
-    pub corpus: String,
-    /// The run whose weights this one began with, as it was typed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// Only of the built-in language.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub best_possible: Option<BestPossible>,
-}
-
-/// Perplexities that no model of the language can beat, but by chance.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BestPossible {
-    /// Of the validation split.
-    pub valid: f64,
-    /// Of the test split.
-    pub test: f64,
-}
-
-/// What a few updates looked like.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
-    /// Epoch, from 1.
-    pub epoch: u64,
-    /// Updates so far.
-    pub step: u64,
-    /// Tokens so far.
-    pub tokens: u64,
-    /// Seconds of training so far.
-    pub seconds: f64,
-    /// Nats per token since the last such line.
-    #[serde(deserialize_with = "number")]
-    pub nats: f64,
-    /// Norm of the gradient of the last update, before clipping.
-    #[serde(deserialize_with = "number")]
-    pub norm: f64,
-    /// Rate of the last update.
-    pub rate: f64,
-    /// Tokens per second since the last such line.
-    #[serde(deserialize_with = "number")]
-    pub tokens_per_s: f64,
-}
-
-/// What an evaluation saw.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "EvalRead")]
-pub struct Eval {
-    /// Epoch, from 1.
-    pub epoch: u64,
-    /// Updates so far.
-    pub step: u64,
-    /// Tokens so far.
-    pub tokens: u64,
-    /// Seconds of training so far.
-    pub seconds: f64,
-    /// Perplexity of the beginning of the training split (as long as the validation split), read like it.
-    pub train_ppl: f64,
-    /// Perplexity of the training windows of this epoch as the objective sees them, each before its update.
-    pub window_ppl: f64,
-    /// Perplexity of the validation split.
-    pub valid_ppl: f64,
-    /// Rate of the next update.
-    pub rate: f64,
-    /// Whether this is the best so far.
-    pub best: bool,
-    /// `window_ppl` by position inside the block.
-    pub window_ppl_by_position: Vec<f64>,
-    /// Only under target propagation.
-    #[serde(flatten)]
-    pub coupling: Option<CouplingMeans>,
-}
+use super::{CouplingMeans, Eval, Event};
 
 /// A number as it is read. JSON has no word for infinity and writes `null`; a perplexity can become infinite without an error of
 /// anybody's, because it is an exponential.
@@ -142,7 +19,7 @@ impl<'de> Deserialize<'de> for Number {
 }
 
 /// For fields that are plain numbers.
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Number::deserialize(deserializer).map(|x| x.0)
 }
 
@@ -153,7 +30,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
 
 /// An [`Eval`] as it is read: every field by its name, because a flattened one would take all others into memory first.
 #[derive(Deserialize)]
-struct EvalRead {
+pub(super) struct EvalRead {
     epoch: u64,
     step: u64,
     tokens: u64,
@@ -212,147 +89,6 @@ impl From<EvalRead> for Eval {
             coupling: coupling(),
             window_ppl_by_position: r.window_ppl_by_position.into_iter().map(|x| x.0).collect(),
         }
-    }
-}
-
-/// How well the states obey the recurrence: means over the epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CouplingMeans {
-    /// L
-    pub objective: f64,
-    /// Mean C_k.
-    pub penalty: f64,
-    /// Mean ‖r‖.
-    pub residual_mean: f64,
-    /// Largest ‖r‖.
-    pub residual_max: f64,
-    /// Mean ‖r‖ over mean ‖s‖.
-    pub residual_relative: f64,
-    /// Mean ‖u‖.
-    pub dual_norm: f64,
-    /// Mean movement of a state in its window.
-    pub state_move: f64,
-    /// λ
-    pub lambda: f64,
-}
-
-/// A checkpoint. (Its size is not told: it depends on how many digits the time has.)
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Saved {
-    /// Updates so far.
-    pub step: u64,
-    /// Name of the file. It may be gone by now, pruned or overtaken by a newer one.
-    pub file: String,
-}
-
-/// Where a run went on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Resumed {
-    /// Updates so far.
-    pub step: u64,
-    /// The checkpoint's file.
-    pub file: String,
-    /// Threads now.
-    pub threads: usize,
-}
-
-/// A change of the rate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RateChange {
-    /// Updates so far.
-    pub step: u64,
-    /// The rate from here on.
-    pub rate: f64,
-    /// Why.
-    pub reason: String,
-}
-
-/// Last line of a record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct End {
-    /// Why it ended: `epochs`, `patience`, `stopped`, `diverged`.
-    pub reason: String,
-    /// Epochs begun.
-    pub epoch: u64,
-    /// Updates.
-    pub step: u64,
-    /// Tokens.
-    pub tokens: u64,
-    /// Seconds of training.
-    pub seconds: f64,
-    /// Epoch of the best validation perplexity.
-    pub best_epoch: u64,
-    /// The best validation perplexity; infinite (`null` in JSON) before the first evaluation.
-    #[serde(deserialize_with = "number")]
-    pub best_valid_ppl: f64,
-    /// Perplexity of the test split with the best weights.
-    pub test_ppl: Option<f64>,
-}
-
-/// Appends events to `record.jsonl`.
-#[derive(Debug)]
-pub struct Recorder {
-    file: File,
-    len: u64,
-}
-
-impl Recorder {
-    /// A new, empty record.
-    ///
-    /// # Errors
-    /// If there is a file already, or none can be made.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: OpenOptions::new().create_new(true).append(true).open(path)?, len: 0 })
-    }
-
-    /// An old record, cut to its first `len` bytes: what came after the checkpoint will be written again.
-    ///
-    /// # Errors
-    /// If it cannot be written, or has fewer bytes.
-    pub fn resume(path: &Path, len: u64) -> io::Result<Self> {
-        let mut file = OpenOptions::new().write(true).open(path)?;
-        let have = file.metadata()?.len();
-        if have < len {
-            let what = format!("the checkpoint was made when the record had {len} bytes, but it has only {have}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
-        file.set_len(len)?;
-        file.seek(SeekFrom::Start(len))?;
-        Ok(Self { file, len })
-    }
-
-    /// Writes one line, whole.
-    ///
-    /// # Errors
-    /// If the file system fails; half a line may then stand at the end, which readers leave out.
-    pub fn append(&mut self, event: &Event) -> io::Result<()> {
-        let mut line = serde_json::to_vec(event).map_err(io::Error::other)?;
-        line.push(b'\n');
-        if let Err(e) = fault::at("record.append") {
-            self.file.write_all(&line[..line.len() / 2])?;
-            return Err(e);
-        }
-        self.file.write_all(&line)?;
-        self.len += line.len() as u64;
-        Ok(())
-    }
-
-    /// Bytes so far.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// True before the first event.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Another handle of the file, for whoever forces it onto the disk.
-    ///
-    /// # Errors
-    /// If the system has no more handles.
-    pub fn handle(&self) -> io::Result<File> {
-        self.file.try_clone()
     }
 }
 
@@ -499,6 +235,7 @@ pub fn before_end(path: &Path, len: u64) -> io::Result<(u64, bool)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{End, Step};
     use super::*;
 
     #[test]
@@ -554,7 +291,8 @@ mod tests {
             rate: 0.1,
             tokens_per_s: infinite,
         };
-        for event in [Event::Eval(Box::new(eval(Some(coupling)))), Event::Eval(Box::new(eval(None))), Event::Step(step)] {
+        for event in [Event::Eval(Box::new(eval(Some(coupling)))), Event::Eval(Box::new(eval(None))), Event::Step(step)]
+        {
             let line = serde_json::to_vec(&event).unwrap();
             assert_eq!(parse(&line).unwrap(), event);
         }

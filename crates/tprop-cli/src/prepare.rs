@@ -81,25 +81,43 @@ pub fn check_lengths(settings: &Settings, corpus: &Corpus) -> Outcome {
 }
 
 /// Bytes that training will need, about.
-pub fn memory(settings: &Settings, model: &Model<f32>, corpus_bytes: usize) -> u64 {
+pub fn memory(settings: &Settings, model: &Model<f32>, text: Sizes) -> u64 {
     let weights = model.plan().len() as u64 * 4;
     let optim = settings.optim();
-    let (tokens, batch) = match settings.method() {
-        MethodConfig::Bptt(c) => (c.streams * c.window, c.batch),
-        MethodConfig::Btprop(c) => (c.streams * c.blocks * c.block, c.batch),
+    let method = settings.method();
+    let batch = match &method {
+        MethodConfig::Bptt(c) => c.batch,
+        MethodConfig::Btprop(c) => c.batch,
     };
     let several = u64::from(batch != Batch::Mini { accumulate: 1 });
     // θ, the best θ, gradients (and their sum), what the optimiser keeps; a checkpoint on its way to the disk and one that waits.
     let copies = 3 + several + optim.rule.slots() as u64 + 2 * (1 + optim.rule.slots() as u64);
-    // The library runs a window in pieces of at most about this size.
-    let tape = (tokens as u64 * model.tape_bytes_per_token() as u64).min(512 << 20);
     let logits = model.config().logits_mb as u64 * 1_000_000;
-    weights * copies + tape + logits + corpus_bytes as u64
+    let window = method.bytes(model, text.tokens, text.ranks);
+    (weights * copies + logits + text.bytes as u64).saturating_add(window)
+}
+
+/// What of a text decides about memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Tokens to train on.
+    pub tokens: usize,
+    /// All splits in memory.
+    pub bytes: usize,
+    /// Ranks that share the states.
+    pub ranks: usize,
+}
+
+impl Sizes {
+    /// Of a text that so many ranks read.
+    pub fn of(corpus: &Corpus, ranks: usize) -> Self {
+        Self { tokens: corpus.train.len(), bytes: corpus.bytes(), ranks }
+    }
 }
 
 /// Refuses what cannot fit into this machine.
 pub fn check_memory(need: u64) -> Outcome {
-    match available() {
+    match tprop::method::memory::available() {
         Some(have) if need > have => Err(Failure::input(format!(
             "this needs about {}, but only {} of memory are free; try a smaller model.hidden, data.max_vocab or train.streams",
             bytes(need),
@@ -107,13 +125,6 @@ pub fn check_memory(need: u64) -> Outcome {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Memory that can be had without swapping, where the system tells.
-fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
 /// A few lines about data, model and method.
