@@ -86,12 +86,13 @@ fn one_line(text: &str) -> String {
     tprop::vocab::printable(text)
 }
 
-/// A cell that a spreadsheet takes as it is: no formula, no break.
-fn csv_cell(text: &str) -> String {
+/// A cell of a CSV file that a spreadsheet takes as it is: no break, and no formula.
+pub fn csv_cell(text: &str) -> String {
     let text = one_line(text);
-    let formula = text.starts_with(['=', '@', '\t']) || (text.starts_with(['+', '-']) && text.parse::<f64>().is_err());
+    let formula = text.starts_with(['=', '+', '-', '@']) && text.parse::<f64>().is_err();
     let text = if formula { format!("'{text}") } else { text };
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    let quoted = text.contains([',', '"', ';']) || text.starts_with(' ') || text.ends_with(' ');
+    if quoted { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 fn latex(text: &str) -> String {

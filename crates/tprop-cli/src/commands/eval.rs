@@ -2,7 +2,7 @@
 
 use tprop::adapt::{AdaptConfig, read_adapting};
 use tprop::corpus::{self, Corpus, CorpusConfig, Division, Split, VocabFrom};
-use tprop::eval::Reader;
+use tprop::eval::{Reader, Reading};
 use tprop::method::MethodConfig;
 use tprop::tokens::Tokens;
 use tprop::vocab::Vocab;
@@ -23,26 +23,8 @@ pub fn eval(args: &args::Eval) -> Outcome {
     let loaded = Loaded::open(&args.weights.run, args.weights.checkpoint.as_deref())?;
     let settings = &loaded.settings;
     prepare::machine(settings.threads(), settings.simd())?;
-    let mut config = settings.corpus();
-    if let Some(dir) = &args.data_dir {
-        config.data_dir = Some(dir.into());
-    }
-    let foreign = args.data.is_some();
-    if let Some(source) = &args.data {
-        // Every word of it, so that the run's own vocabulary decides what is unknown.
-        config = CorpusConfig {
-            source: Some(source.clone()).filter(|s| s != BUILT_IN),
-            level: loaded.vocab.level(),
-            eos: Some(loaded.vocab.cutting().eos),
-            min_count: Some(1),
-            max_vocab: None,
-            vocab_from: VocabFrom::All,
-            max_tokens: None,
-            ..config
-        };
-    }
-    let corpus = corpus::load(&config, &settings.synth())?;
-    let whole_file = foreign && matches!(corpus.division, Division::Lines | Division::Tokens);
+    let corpus = corpus::load(&text_to_read(args, &loaded), &settings.synth())?;
+    let whole_file = args.data.is_some() && matches!(corpus.division, Division::Lines | Division::Tokens);
     let part = args.split.unwrap_or(if whole_file { Part::All } else { Part::Test });
     let tokens = translate(pick(&corpus, part), &corpus, &loaded.vocab)?;
     let streams = if args.exact { 1 } else { args.streams.map_or(settings.eval_streams(), |n| n as usize) };
@@ -67,14 +49,13 @@ pub fn eval(args: &args::Eval) -> Outcome {
             reader.read(&loaded.model, &loaded.params, &tokens, streams)
         }
     };
-    let (perplexity, bits) = (reading.perplexity(), reading.bits());
     if args.json {
         let mut line = serde_json::json!({
             "split": name(part),
             "nats": reading.nats,
             "tokens": reading.tokens,
-            "perplexity": perplexity,
-            "bits_per_token": bits,
+            "perplexity": reading.perplexity(),
+            "bits_per_token": reading.bits(),
             "streams": streams,
             "data": corpus.name,
             "checkpoint": loaded.checkpoint,
@@ -88,15 +69,41 @@ pub fn eval(args: &args::Eval) -> Outcome {
     let mut text = format!(
         "{}: perplexity {} ({:.4} bits per token) over {} tokens of {}, {}\n",
         name(part),
-        short(perplexity),
-        bits,
+        short(reading.perplexity()),
+        reading.bits(),
         grouped(reading.tokens),
         tprop::vocab::printable(&corpus.name),
         loaded.checkpoint,
     );
+    text += &beside(args, part, &corpus, &reading);
+    console::data(&text)
+}
+
+/// The run's own text, or another one, of which every word is read, so that the run's own vocabulary decides what is unknown.
+fn text_to_read(args: &args::Eval, loaded: &Loaded) -> CorpusConfig {
+    let mut config = loaded.settings.corpus();
+    if let Some(dir) = &args.data_dir {
+        config.data_dir = Some(dir.into());
+    }
+    let Some(source) = &args.data else { return config };
+    CorpusConfig {
+        source: Some(source.clone()).filter(|s| s != BUILT_IN),
+        level: loaded.vocab.level(),
+        eos: Some(loaded.vocab.cutting().eos),
+        min_count: Some(1),
+        max_vocab: None,
+        vocab_from: VocabFrom::All,
+        max_tokens: None,
+        ..config
+    }
+}
+
+/// What stands below the perplexity: the best possible ones, and those by position.
+fn beside(args: &args::Eval, part: Part, corpus: &Corpus, reading: &Reading) -> String {
+    let mut text = String::new();
     let reference = match part {
         Part::All => None,
-        _ if foreign => None,
+        _ if args.data.is_some() => None,
         part => corpus.reference(split(part)),
     };
     if let Some(p) = reference {
@@ -112,7 +119,7 @@ pub fn eval(args: &args::Eval) -> Outcome {
             text += &format!("{:>8}  {:>10}\n", i + 1, short(*x));
         }
     }
-    console::data(&text)
+    text
 }
 
 /// What `--adapt-states` and its relatives ask for.

@@ -10,17 +10,10 @@ use crate::run::Run;
 use crate::run::sessions::Session;
 use crate::settings::{Settings, Typed, nearest_name, table};
 
-/// They do not shape the numbers. (Of a corpus the fingerprint decides, not the place.)
-const FREE: [&str; 8] = [
-    "data.source",
-    "data.dir",
-    "train.threads",
-    "train.simd",
-    "train.on_divergence",
-    "checkpoint.every_minutes",
-    "checkpoint.every_steps",
-    "checkpoint.keep",
-];
+/// Whether a setting shapes no number. (Of a corpus the fingerprint decides, not the place.)
+fn free(name: &str) -> bool {
+    table::harmless(name) || name == "data.source"
+}
 
 /// They shape the numbers, but the saved state fits any value of them.
 const ALLOWED: [&str; 6] = ["optim.lr", "optim.clip", "optim.eps", "optim.anneal", "train.epochs", "train.patience"];
@@ -32,7 +25,7 @@ pub fn typed(args: &args::Resume) -> Outcome<Vec<Typed>> {
         let why = if table::find(name).is_none() {
             let near = nearest_name(name).map_or(String::new(), |near| format!("; did you mean {near}?"));
             format!("there is no setting {shown}{near}")
-        } else if !ALLOWED.contains(&name.as_str()) && !FREE.contains(&name.as_str()) {
+        } else if !ALLOWED.contains(&name.as_str()) && !free(name) {
             format!(
                 "{shown} cannot change in the middle of a run; begin a new one (`tprop train --from RUN` takes its weights)"
             )
@@ -68,7 +61,7 @@ pub fn changes(
 ) -> Outcome<BTreeMap<String, String>> {
     let Some(old) = run.settings_of(snapshot)? else { return Ok(BTreeMap::new()) };
     let (mut changed, mut refused, mut way) = (BTreeMap::new(), Vec::new(), true);
-    for name in settings.differences(&old).into_iter().filter(|name| !FREE.contains(name)) {
+    for name in settings.differences(&old).into_iter().filter(|name| !free(name)) {
         let (then, now) = (old.text(name), settings.text(name));
         let accepted = past.iter().any(|session| session.changed.get(name) == Some(&now));
         if !accepted && !allowed.iter().any(|allowed| allowed == name) {

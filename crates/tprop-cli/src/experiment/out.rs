@@ -20,11 +20,12 @@ use sha2::{Digest, Sha256};
 
 use super::grid::shown;
 use super::study::{Next, Plan, Study};
-use super::trial::{Ended, NEUTRAL};
+use super::trial::Ended;
 use crate::disk;
 use crate::failure::{Failure, Outcome};
 use crate::run::Lock;
 use crate::settings::Typed;
+use crate::settings::table::NEUTRAL;
 
 /// Version of `study.json`.
 const FORMAT: u32 = 1;

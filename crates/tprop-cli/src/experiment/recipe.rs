@@ -373,8 +373,12 @@ fn read_table(
         tolerance,
         name: name.clone(),
     };
+    // Of each column, the cell above and the search by which it was found.
     let mut above: Vec<Option<(&str, usize)>> = vec![None; columns.len()];
     for row in &rows {
+        if let Some(kind) = row.search.as_deref().filter(|kind| !searches.contains_key(kind)) {
+            return row.section.refuse(format!("there is no [search.{}]", tprop::vocab::printable(kind)));
+        }
         let mut cells: Vec<usize> = Vec::new();
         for (j, column) in columns.iter().enumerate() {
             let parts = [name.as_str(), &row.name, &column.name];
@@ -382,13 +386,11 @@ fn read_table(
             let plan = match &row.search {
                 None => Plan::Plain,
                 Some(kind) => {
-                    let Some(points) = searches.get(kind.as_str()) else {
-                        return row.section.refuse(format!("there is no [search.{}]", tprop::vocab::printable(kind)));
-                    };
                     // The neighbour: to the left in the same row, or above in the first column, with the same search.
-                    let left = cells.last().copied();
                     let above = above[j].filter(|(search, _)| search == kind).map(|(_, cell)| cell);
-                    Plan::Search(plan_search(row.section, points, amount.trials, &short, &full, left.or(above))?)
+                    let neighbour = cells.last().copied().or(above);
+                    let points = &searches[kind.as_str()];
+                    Plan::Search(plan_search(row.section, points, amount.trials, &short, &full, neighbour)?)
                 }
             };
             cells.push(study.cells.len());

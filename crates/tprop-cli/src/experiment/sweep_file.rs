@@ -23,7 +23,7 @@ use super::grid::{Grid, Point, shown};
 use super::metric::Metric;
 use super::study::{Cell, Halving, Plan, Study};
 use super::toml::{Section, Source};
-use super::trial::NEUTRAL;
+use crate::settings::table::NEUTRAL;
 use crate::settings::{SettingError, Typed};
 
 /// More trials than this are a mistake, or need another program.
@@ -41,16 +41,13 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
     let grids = grids(file, source)?;
     let seeds = sweep.seeds("seeds")?.unwrap_or_else(|| vec![1]);
     let halving = sweep.table("prune")?.map(|(at, table)| prune(source, table, at)).transpose()?;
-
-    for grid in &grids {
-        for first in grid.firsts() {
-            let refuse = |what: String| Err(SettingError::at(&first.place, what));
-            if first.name == "train.seed" {
-                return refuse("train.seed does not belong into the grid: give seeds in [sweep]".into());
-            }
-            if let Some(other) = set.iter().chain(&last).find(|s| s.name == first.name) {
-                return refuse(format!("{} is in the grid and also set ({}); leave one out", first.name, other.place));
-            }
+    for first in grids.iter().flat_map(Grid::firsts) {
+        let refuse = |what: String| Err(SettingError::at(&first.place, what));
+        if first.name == "train.seed" {
+            return refuse("train.seed does not belong into the grid: give seeds in [sweep]".into());
+        }
+        if let Some(other) = set.iter().chain(&last).find(|s| s.name == first.name) {
+            return refuse(format!("{} is in the grid and also set ({}); leave one out", first.name, other.place));
         }
     }
     let groups = sweep.texts("groups")?;
@@ -77,20 +74,7 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
     let mut study = Study::new(name, title, sweep.text("asks")?.unwrap_or_default());
     study.sweep = true;
     study.last = last;
-    let mut cells: Vec<(String, Vec<Point>)> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    for grid in &grids {
-        for point in (0..grid.len().unwrap_or(0)).map(|i| grid.point(i)) {
-            let group: Point = point.iter().filter(|t| groups.contains(&t.name)).cloned().collect();
-            let group = if group.is_empty() { "all".to_owned() } else { shown(&group) };
-            let place = *places.entry(group.clone()).or_insert(cells.len());
-            if place == cells.len() {
-                cells.push((group, Vec::new()));
-            }
-            cells[place].1.push(point);
-        }
-    }
-    for (name, points) in cells {
+    for (name, points) in grouped(&grids, &groups) {
         study.cells.push(Cell {
             name,
             set: set.clone(),
@@ -102,6 +86,38 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
     }
     study.check()?;
     study.drop_repeated()?;
+    check_sense(&study, &grids)?;
+    if let Some((h, longest)) = halving.map(|h| (h, longest(&study))).filter(|(h, longest)| h.first >= *longest) {
+        let at = sweep.value("prune").map_or(0, |(at, _)| at);
+        return source.refuse(at, format!("prune first cuts after {} epochs, but trials have {longest}", h.first));
+    }
+    Ok(study)
+}
+
+/// Points by what they have in common, in their order; all of them together if nothing is asked for.
+fn grouped(grids: &[Grid], groups: &[String]) -> Vec<(String, Vec<Point>)> {
+    let mut cells: Vec<(String, Vec<Point>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for point in grids.iter().flat_map(|grid| (0..grid.len().unwrap_or(0)).map(|i| grid.point(i))) {
+        let group: Point = point.iter().filter(|t| groups.contains(&t.name)).cloned().collect();
+        let group = if group.is_empty() { "all".to_owned() } else { shown(&group) };
+        let place = *places.entry(group.clone()).or_insert(cells.len());
+        if place == cells.len() {
+            cells.push((group, Vec::new()));
+        }
+        cells[place].1.push(point);
+    }
+    cells
+}
+
+/// Epochs of the longest trial.
+fn longest(study: &Study) -> u64 {
+    let trials = (0..study.cells.len()).flat_map(|cell| study.forecast(cell));
+    trials.map(|(_, trial)| trial.epochs()).max().unwrap_or(0)
+}
+
+/// Refuses settings in the grid that change no trial.
+fn check_sense(study: &Study, grids: &[Grid]) -> Result<(), SettingError> {
     let trials: Vec<_> = (0..study.cells.len()).flat_map(|cell| study.forecast(cell)).map(|(_, trial)| trial).collect();
     for first in grids.iter().flat_map(Grid::firsts) {
         let refuse = |why: String| Err(SettingError::at(&first.place, format!("{} {why}", first.name)));
@@ -115,12 +131,7 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
             ));
         }
     }
-    let longest = trials.iter().map(|trial| trial.epochs()).max().unwrap_or(0);
-    if let Some(h) = halving.filter(|h| h.first >= longest) {
-        let at = sweep.value("prune").map_or(0, |(at, _)| at);
-        return source.refuse(at, format!("prune first cuts after {} epochs, but trials have {longest}", h.first));
-    }
-    Ok(study)
+    Ok(())
 }
 
 /// `[grid]` or several `[[grid]]`.

@@ -9,20 +9,9 @@ use tprop::record::{self, End, Eval, Event};
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::run::Lock;
-use crate::settings::table::TABLE;
+use crate::settings::table::{NEUTRAL, TABLE};
 use crate::settings::typed;
 use crate::settings::{SettingError, Settings, Sources, Typed};
-
-/// Settings that do not shape a run's numbers: two trials that differ only in these are one.
-pub const NEUTRAL: [&str; 7] = [
-    "data.dir",
-    "data.vocab",
-    "train.threads",
-    "train.simd",
-    "checkpoint.every_minutes",
-    "checkpoint.every_steps",
-    "checkpoint.keep",
-];
 
 /// A training run that an experiment wants.
 #[derive(Clone, Debug)]

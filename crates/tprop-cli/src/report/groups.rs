@@ -3,14 +3,9 @@
 use tprop::vocab::printable;
 
 use super::read::{Row, RunData};
+pub use crate::settings::table::harmless;
 use crate::settings::table::{self, Kind, TABLE, find};
 pub use crate::spread::Spread;
-
-/// Settings that do not shape a run's numbers.
-pub fn harmless(name: &str) -> bool {
-    name.starts_with("checkpoint.")
-        || ["data.dir", "data.vocab", "train.threads", "train.simd", "train.on_divergence"].contains(&name)
-}
 
 /// Whether a setting means something for a run; those of a method that is not in use do not.
 pub fn applies(run: &RunData, name: &str) -> bool {

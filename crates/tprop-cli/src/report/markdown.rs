@@ -69,9 +69,9 @@ fn table(out: &mut String, table: &Table) {
 /// A table as CSV, with all digits.
 pub fn csv(table: &Table) -> String {
     let row = |cells: Vec<String>| cells.join(",") + "\n";
-    let mut out = row(table.columns.iter().map(|c| super::text::csv(&c.key)).collect());
+    let mut out = row(table.columns.iter().map(|c| crate::sheet::csv_cell(&c.key)).collect());
     for cells in &table.rows {
-        out += &row(cells.iter().map(|c| super::text::csv(c.exact.as_deref().unwrap_or(&c.text))).collect());
+        out += &row(cells.iter().map(|c| crate::sheet::csv_cell(c.exact.as_deref().unwrap_or(&c.text))).collect());
     }
     out
 }

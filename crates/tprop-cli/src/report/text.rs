@@ -52,19 +52,6 @@ pub fn markdown_code(text: &str) -> String {
     format!("{fence}text\n{}\n{fence}\n", body.join("\n"))
 }
 
-/// A cell of a CSV file. A text that a spreadsheet would take for a formula gets an apostrophe.
-pub fn csv(text: &str) -> String {
-    let text = printable(text);
-    let number = text.parse::<f64>().is_ok();
-    let formula = !number && text.starts_with(['=', '+', '-', '@']);
-    let text = if formula { format!("'{text}") } else { text };
-    if text.contains([',', '"', ';']) || text.starts_with(' ') || text.ends_with(' ') {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text
-    }
-}
-
 /// A word of a shell's command line.
 pub fn shell(word: &str) -> String {
     let word = printable(word);
@@ -83,6 +70,7 @@ pub fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sheet::csv_cell as csv;
 
     const HOSTILE: &str = "<script>alert(\"1\")</script>&'|`_*\u{1b}[31m\u{202e}gpj.exe\u{200f}\r\n#";
 

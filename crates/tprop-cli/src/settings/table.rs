@@ -77,6 +77,22 @@ const fn flagged(name: &'static str, flag: &'static str, doc: &'static str, kind
 /// The name of the built-in language among data sources.
 pub const BUILT_IN: &str = "built-in";
 
+/// Settings that shape no number of a run, whatever happens: two trials that differ only in these are one.
+pub const NEUTRAL: [&str; 7] = [
+    "data.dir",
+    "data.vocab",
+    "train.threads",
+    "train.simd",
+    "checkpoint.every_minutes",
+    "checkpoint.every_steps",
+    "checkpoint.keep",
+];
+
+/// Of [`NEUTRAL`], or decisive only once a run diverges.
+pub fn harmless(name: &str) -> bool {
+    NEUTRAL.contains(&name) || name == "train.on_divergence"
+}
+
 /// TOML's whole numbers end here.
 const LARGEST: u64 = i64::MAX as u64;
 

@@ -86,6 +86,11 @@ impl<T: Real> Pieces<T> {
         (piece.rows.clone(), &mut self.tapes[piece.tape])
     }
 
+    /// Rows of piece `i`.
+    pub fn rows(&self, i: usize) -> Range<usize> {
+        self.pieces[i].rows.clone()
+    }
+
     /// Where piece `i` stands in its share.
     pub fn place(&self, i: usize) -> Place {
         self.pieces[i].place

@@ -44,22 +44,51 @@ impl<T: Real> Btprop<T> {
     /// One piece of [`Self::slopes`].
     pub(super) fn piece_slopes(&mut self, l: &mut Learner<T>, i: usize, want: Want) {
         self.recur(l, i);
+        let predicted = self.config.loss == LossOn::Predicted;
+        let (mut nats, summed) = if predicted { self.predicted_loss(l, i, want) } else { (None, false) };
+        if self.aims_at_next_rank(&self.pieces.rows(i)) {
+            self.states.arrive(l.comm, self.config.staleness);
+        }
+        let sums = self.pull(l, i, want);
+        if !predicted {
+            nats = Some(self.free_loss(l, i, want));
+        }
+        // Both travel while the recurrence runs backwards.
+        if want.states && i + 1 == self.pieces.count() {
+            self.states.send_slopes(l.comm);
+        }
+        let place = self.pieces.place(i);
+        if want.theta && !summed {
+            self.total.ready(l.comm, &mut self.grads, place, OUTPUT);
+        }
+        let (rows, tape) = self.pieces.get(i);
+        let at = rows.start * self.states.width()..rows.end * self.states.width();
+        let d_start = want.states.then(|| &mut self.states.d_start[at]);
+        let grads = want.theta.then_some(&mut self.grads);
+        let mut ready = |grads: &mut Grads<T>, group| self.total.ready(l.comm, grads, place, group);
+        l.model.backward_telling(&l.params, tape, predicted, Some(&self.d_end), d_start, grads, &mut ready);
+        if want.theta {
+            let share = &mut self.sums[place.share];
+            share.nats += nats.unwrap_or_else(|| tape.total_nats());
+            tape.nats_by_step(&mut share.by_position);
+            share.coupling.add(&sums);
+        }
+    }
+
+    /// The output layer of a piece, unless its tape still has it: the nats, if they were counted now, and whether its gradient has
+    /// been handed to the sum already.
+    fn predicted_loss(&mut self, l: &Learner<T>, i: usize, want: Want) -> (Option<f64>, bool) {
         let (model, params) = (l.model, &l.params);
-        let width = self.states.width();
-        let tied = self.tied_rows();
-        let counted = self.counted_rows();
         let place = self.pieces.place(i);
         let (alone, kept) = (self.pieces.count() == 1, self.pieces.kept);
-        let (rows, tape) = self.pieces.get(i);
-        let at = rows.start * width..rows.end * width;
-        let scale = 1.0 / self.blocks as f64;
-        let per_token = T::of(scale / self.config.block as f64);
+        let (_, tape) = self.pieces.get(i);
+        let per_token = T::of(1.0 / self.blocks as f64 / self.config.block as f64);
         let known = &mut self.known[i];
         // Unless something is added to it later on, the output layer's gradient can be summed up as soon as it is there.
         let added_to = self.config.penalty.kl().is_some() || model.config().tied;
         let mut summed = known.output_gradient && !added_to;
         let mut nats = None;
-        if self.config.loss == LossOn::Predicted && !known.loss {
+        if !known.loss {
             // Held starts never move, so the output layer is done once for the window, its gradient included.
             let early = !want.theta && kept && self.config.starts == Starts::Held && (alone || !added_to);
             if early {
@@ -73,13 +102,18 @@ impl<T: Real> Btprop<T> {
                 self.total.ready(l.comm, &mut self.grads, place, OUTPUT);
                 summed = true;
             }
-        } else if self.config.loss == LossOn::Predicted && want.theta && !known.output_gradient {
+        } else if want.theta && !known.output_gradient {
             nats = Some(model.loss(params, tape, per_token, self.ignore, Some(&mut self.grads)));
         }
-        if self.aims_at_next_rank(&rows) {
-            self.states.arrive(l.comm, self.config.staleness);
-        }
-        // The pull of the coupling; rows that are tied to nothing feel none.
+        (nats, summed)
+    }
+
+    /// The pull of the coupling at a piece's ends and at their targets; rows that are tied to nothing feel none.
+    fn pull(&mut self, l: &Learner<T>, i: usize, want: Want) -> CouplingSums {
+        let width = self.states.width();
+        let (tied, counted) = (self.tied_rows(), self.counted_rows());
+        let rows = self.pieces.rows(i);
+        let at = rows.start * width..rows.end * width;
         self.d_end.resize(at.len(), T::ZERO);
         let some = rows.start..rows.end.min(tied).max(rows.start);
         let n = some.len() * width;
@@ -93,40 +127,18 @@ impl<T: Real> Btprop<T> {
         };
         let theta = want.theta.then_some(&mut self.grads);
         let sums = self.coupler.pull(
-            model,
-            params,
+            l.model,
+            &l.params,
             boundary,
             self.lambda,
-            scale,
+            1.0 / self.blocks as f64,
             &mut self.d_end[..n],
             &mut d_target[at.start..at.start + n],
             theta,
             some.end.min(counted).saturating_sub(some.start),
         );
         self.states.d_target = d_target;
-        let predicted = self.config.loss == LossOn::Predicted;
-        if !predicted {
-            nats = Some(self.free_loss(l, i, want));
-        }
-        // Both travel while the recurrence runs backwards.
-        if want.states && i + 1 == self.pieces.count() {
-            self.states.send_slopes(l.comm);
-        }
-        if want.theta && !summed {
-            self.total.ready(l.comm, &mut self.grads, place, OUTPUT);
-        }
-        let (rows, tape) = self.pieces.get(i);
-        let at = rows.start * width..rows.end * width;
-        let d_start = want.states.then(|| &mut self.states.d_start[at]);
-        let grads = want.theta.then_some(&mut self.grads);
-        let mut ready = |grads: &mut Grads<T>, group| self.total.ready(l.comm, grads, place, group);
-        model.backward_telling(params, tape, predicted, Some(&self.d_end), d_start, grads, &mut ready);
-        if want.theta {
-            let share = &mut self.sums[place.share];
-            share.nats += nats.unwrap_or_else(|| tape.total_nats());
-            tape.nats_by_step(&mut share.by_position);
-            share.coupling.add(&sums);
-        }
+        sums
     }
 
     /// The loss of the free states s_{k+1} themselves; its slope joins that of the targets.
