@@ -95,7 +95,9 @@ fn table(body: &mut String, table: &Table) {
     }
     body.push_str("</tr></thead>\n<tbody>\n");
     for row in &table.rows {
-        body.push_str("<tr>");
+        // What belongs to the row above: the paper's figure, the difference, other splits.
+        let beside = row.first().is_some_and(|cell| cell.text.starts_with("· "));
+        body.push_str(if beside { "<tr class=\"of\">" } else { "<tr>" });
         for (i, (cell, column)) in row.iter().zip(&table.columns).enumerate() {
             if i == 0 {
                 let _ = write!(body, "<th scope=\"row\"{}>{}</th>", class(column), content(cell));
