@@ -24,6 +24,14 @@ from safetensors.torch import load_file
 CELLS = {1: torch.nn.RNN, 3: torch.nn.GRU, 4: torch.nn.LSTM}  # gates -> module; torch.nn.RNN is tanh
 
 
+def check(folder):
+    """Refuses what torch.nn has no module for; the tensors alone do not tell."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) if path.exists() else {}
+    if config.get("activation") not in (None, "tanh"):
+        raise ValueError(f"activation {config['activation']}: torch.nn.RNN is not it (docs/formats.md has a module that is)")
+
+
 class Model(torch.nn.Module):
     def __init__(self, tensors):
         super().__init__()
@@ -76,6 +84,7 @@ def main():
     try:
         if a.streams < 1:
             raise ValueError("--streams must be at least 1")
+        check(a.dir)
         model = Model(load_file(a.dir / "model.safetensors"))
         ids = np.array(a.tokens.read_text().split(), dtype=np.int64)
         nats, tokens = evaluate(model, ids, a.streams)

@@ -62,9 +62,11 @@ pub fn check_writable(path: &Path) -> Outcome {
     Ok(())
 }
 
-/// Refuses a disk on which the checkpoints of a run have no room: the last few, the best, and one on its way.
-pub fn check_room(path: &Path, checkpoint: u64, keep: usize) -> Outcome {
-    let needed = checkpoint.saturating_mul(keep as u64 + 2).saturating_add(1 << 20);
+/// Refuses a disk on which the checkpoints of a run have no room: the last few, the best, and one on its way. `there` bytes of them are
+/// on the disk already, and make room for others.
+pub fn check_room(path: &Path, checkpoint: u64, keep: usize, there: u64) -> Outcome {
+    let more = checkpoint.saturating_mul(keep as u64 + 2).saturating_sub(there).max(checkpoint);
+    let needed = more.saturating_add(1 << 20);
     match free(path) {
         Some(free) if free < needed => Err(Failure::new(
             Code::Disk,

@@ -6,6 +6,9 @@ use crate::console;
 
 /// What a line begins after: the line end, or where there is none a space or the most frequent token.
 pub fn opening(vocab: &Vocab) -> u32 {
+    if vocab.level() == Level::Byte {
+        return u32::from(b'\n');
+    }
     vocab.eos().or_else(|| vocab.token(" ")).or_else(|| vocab.token("_")).unwrap_or(0)
 }
 

@@ -89,12 +89,17 @@ pub fn memory(settings: &Settings, model: &Model<f32>, text: Sizes) -> u64 {
         MethodConfig::Bptt(c) => c.batch,
         MethodConfig::Btprop(c) => c.batch,
     };
-    let several = u64::from(batch != Batch::Mini { accumulate: 1 });
+    // Sums of gradients: over pieces or windows, and, where sums are made in shares, one for each level of their tree.
+    let shares = settings.shares().unwrap_or(1) as u64;
+    let several = u64::from(batch != Batch::Mini { accumulate: 1 }) + u64::from(shares.next_power_of_two().ilog2());
     // θ, the best θ, gradients (and their sum), what the optimiser keeps; a checkpoint on its way to the disk and one that waits.
     let copies = 3 + several + optim.rule.slots() as u64 + 2 * (1 + optim.rule.slots() as u64);
     let logits = model.config().logits_mb as u64 * 1_000_000;
     let window = method.bytes(model, text.tokens, text.ranks);
-    (weights * copies + logits + text.bytes as u64).saturating_add(window)
+    let one = (weights * copies).saturating_add(logits).saturating_add(text.bytes as u64).saturating_add(window);
+    // Ranks on one machine share its memory.
+    let here = if text.ranks > 1 { crate::cluster::ranks_here() } else { 1 };
+    one.saturating_mul(here as u64)
 }
 
 /// What of a text decides about memory.

@@ -44,6 +44,12 @@ fn arithmetic_of_a_step() {
     let reach = ["preset=reach", "btprop.state_steps=3"];
     close(&measure(&place, &reach), 6.0 * (h * v + gru) + (3.0 + 1.0) * 2.0 * gru);
     assert_eq!(place.run(&["bench", "--repeat", "0"]).code, 2);
+    // Larger than any memory, and larger than the text of a calibration.
+    let wide = ["method=btprop", "btprop.block=100000", "btprop.blocks=1000000", "train.streams=65536"];
+    place.run(&[&["bench"], &wide[..]].concat()).refused(2, "this needs about");
+    place.run(&["plan", "--tokens", "1000000000000", "--measure", "1"]).refused(2, "this needs about");
+    let long = ["plan", "--tokens", "100000", "--ranks", "1", "data.vocab=20", "model.hidden=4", "bptt.window=1000"];
+    place.run(&long).ok();
 }
 
 #[test]

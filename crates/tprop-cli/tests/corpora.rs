@@ -72,3 +72,19 @@ fn inspect_counts_and_escapes() {
     assert!(place.run(&["data", "list"]).ok().out.contains("wikitext-103"));
     place.run(&["data", "get", "nothing"]).refused(2, "nothing");
 }
+
+/// Whatever the text is called, a run's own vocabulary says how it is cut.
+#[test]
+fn a_model_of_characters_reads_spaces_of_other_texts_as_its_own() {
+    let place = Place::new();
+    let text = "the cat sees the dog\nthe dog sees the cat\n".repeat(60);
+    std::fs::create_dir_all(place.join("data/ptb")).unwrap();
+    for split in ["train", "valid", "test"] {
+        place.write(&format!("data/ptb/ptb.{split}.txt"), &text);
+    }
+    place.write("other.txt", &text);
+    let words = ["--epochs", "1", "--hidden", "4", "--streams", "2", "eval.streams=2", "--quiet", "--data-dir", "data"];
+    place.run(&[&["train", "ptb-char", "--run", "run"], &words[..]].concat()).ok();
+    let nats = |more: &[&str]| place.run(&[&["eval", "run", "--json"], more].concat()).ok().json()["nats"].clone();
+    assert_eq!(nats(&["--data", "other.txt", "--split", "all"]), nats(&["--split", "test"]));
+}

@@ -339,6 +339,7 @@ fn what_an_older_report_left_is_gone() {
     fake(&place, "runs/b", &["optim.lr=0.2"], &[9.0, 7.0]);
     place.run(&["report", "runs"]).ok();
     place.write("runs/report/mine.txt", "not of the report");
+    place.write("runs/report/mine.svg", "nor this");
     let listed = || -> Vec<String> {
         let names = fs::read_dir(place.join("runs/report")).unwrap().map(|e| e.unwrap().file_name());
         names.map(|name| name.into_string().unwrap()).collect()
@@ -347,8 +348,27 @@ fn what_an_older_report_left_is_gone() {
     fs::remove_dir_all(place.join("runs/b")).unwrap();
     let json = place.run(&["report", "runs", "--json"]).ok().json();
     let files = json["files"].as_array().unwrap();
-    for name in listed().iter().filter(|name| *name != "mine.txt") {
+    let own = ["mine.txt", "mine.svg", "files.txt"];
+    for name in listed().iter().filter(|name| !own.contains(&name.as_str())) {
         assert!(files.iter().any(|f| f.as_str().unwrap().ends_with(name)), "{name}");
     }
-    assert!(listed().contains(&"mine.txt".to_owned()));
+    assert!(own.iter().all(|name| listed().contains(&(*name).to_owned())));
+}
+
+#[test]
+fn what_is_not_ours_is_not_replaced() {
+    let place = Place::new();
+    fake(&place, "runs/a", &["optim.lr=0.1"], &[9.0, 8.0]);
+    fs::create_dir_all(place.join("thesis/report")).unwrap();
+    for name in ["report.md", "report.html", "report/results.csv"] {
+        let path = format!("thesis/{name}");
+        place.write(&path, "my own");
+        let before = place.files();
+        place.run(&["report", "runs", "--out", "thesis"]).refused(2, "no report of tprop has written it");
+        assert_eq!(place.files(), before);
+        assert_eq!(fs::read_to_string(place.join(&path)).unwrap(), "my own");
+        fs::remove_file(place.join(&path)).unwrap();
+    }
+    place.run(&["report", "runs", "--out", "thesis"]).ok();
+    place.run(&["report", "runs", "--out", "thesis"]).ok();
 }

@@ -127,7 +127,7 @@ fn exported_weights_come_back_the_same() {
         place.run(&[&["import", &out, "--run", &back], &synth[..]].concat()).ok();
         let eval = |run: &str| place.run(&["eval", run, "--json"]).ok().json()["nats"].clone();
         assert_eq!(eval(name), eval(&back), "{name}");
-        // Without config.json and metadata the cell of one gate must be told.
+        // torch.nn.Linear wants a copy of its own.
         if name == "tied" {
             let bytes = std::fs::read(place.join("tied-out/model.safetensors")).unwrap();
             assert!(String::from_utf8_lossy(&bytes[..2000]).contains("out.weight"));

@@ -180,7 +180,7 @@ impl Cluster {
     }
 
     /// Ends the whole job.
-    fn fail(&self, failure: Failure) -> ! {
+    pub fn fail(&self, failure: Failure) -> ! {
         console::note(format!("tprop: {}{}", self.name(), failure.message));
         match &self.member {
             Member::Alone => {}
@@ -197,6 +197,11 @@ impl Cluster {
             rank => format!("rank {rank}: "),
         }
     }
+}
+
+/// Ranks on this machine, as far as the launcher tells.
+pub fn ranks_here() -> usize {
+    launch::ranks_here().unwrap_or(1).max(1)
 }
 
 impl Drop for Cluster {

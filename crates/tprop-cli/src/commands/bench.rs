@@ -49,12 +49,10 @@ pub fn bench(args: &args::Bench) -> Outcome {
     let settings = Settings::resolve(&sources)?;
     prepare::machine(settings.threads(), settings.simd())?;
     let model = Model::<f32>::new(settings.model(settings.bench_vocab()));
-    let text = text(&settings.method(), model.config().vocab);
-    prepare::check_memory(prepare::memory(
-        &settings,
-        &model,
-        Sizes { tokens: text.len(), bytes: 4 * text.len(), ranks: 1 },
-    ))?;
+    let tokens = tokens(&settings.method());
+    let sizes = Sizes { tokens, bytes: tokens.saturating_mul(4), ranks: 1 };
+    prepare::check_memory(prepare::memory(&settings, &model, sizes))?;
+    let text = text(tokens, model.config().vocab);
     let data = Data::new(&text, &[], &[]);
     let mut trainer = Trainer::new(&model, data, settings.train(), &Solo)?;
     let (repeat, rounds) = if args.quick { (5, 1) } else { (args.repeat as usize, args.rounds.max(1)) };
@@ -120,14 +118,19 @@ pub fn bench(args: &args::Bench) -> Outcome {
     console::data(&out)
 }
 
-/// A random text of [`WINDOWS`] windows.
-fn text(method: &MethodConfig, vocab: usize) -> Vec<u32> {
+/// Tokens of [`WINDOWS`] windows.
+fn tokens(method: &MethodConfig) -> usize {
     let (streams, steps) = match method {
         MethodConfig::Bptt(c) => (c.streams, c.window),
-        MethodConfig::Btprop(c) => (c.streams, c.block * c.blocks),
+        MethodConfig::Btprop(c) => (c.streams, c.block.saturating_mul(c.blocks)),
     };
+    streams.saturating_mul(steps).saturating_mul(WINDOWS).saturating_add(1)
+}
+
+/// A random text.
+fn text(tokens: usize, vocab: usize) -> Vec<u32> {
     let draws = Draws::new(1, "bench");
-    (0..(streams * steps * WINDOWS + 1) as u64).map(|i| draws.below(i, vocab as u64) as u32).collect()
+    (0..tokens as u64).map(|i| draws.below(i, vocab as u64) as u32).collect()
 }
 
 fn run_steps(trainer: &mut Trainer<f32>, speed: &mut Speed, repeat: usize) -> Outcome {

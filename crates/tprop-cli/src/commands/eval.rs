@@ -90,6 +90,7 @@ fn text_to_read(args: &args::Eval, loaded: &Loaded) -> CorpusConfig {
         source: Some(source.clone()).filter(|s| s != BUILT_IN),
         level: loaded.vocab.level(),
         eos: Some(loaded.vocab.cutting().eos),
+        underscores: Some(loaded.vocab.cutting().underscores),
         min_count: Some(1),
         max_vocab: None,
         vocab_from: VocabFrom::All,

@@ -1,6 +1,7 @@
 //! `plan`: what a cluster would give.
 
 use serde_json::json;
+use tprop::comm::Comm;
 use tprop::model::Model;
 
 use crate::args;
@@ -26,15 +27,19 @@ pub fn plan(args: &args::Plan) -> Outcome {
         }
     };
     let model = Model::<f32>::new(settings.model(vocab));
-    prepare::check_memory(prepare::memory(&settings, &model, Sizes { tokens: 0, bytes: 0, ranks: 1 }))?;
     let config = settings.train();
     // Under a launcher and for a plan of several ranks sums are made in as many shares as a run there would use.
     let shares = settings.shares().unwrap_or(SHARES.max(cluster.comm().size()));
     if args.measure > 0 {
         let comm = cluster.in_so_many(shares)?;
-        let measured = measure(&config, &model, &comm, tokens, args.measure as usize)?;
+        let sizes = Sizes { tokens, bytes: tokens.saturating_mul(4), ranks: comm.size() };
+        let measured = prepare::check_memory(prepare::memory(&settings, &model, sizes))
+            .and_then(|()| measure(&config, &model, &comm, tokens, args.measure as usize));
+        // What one rank cannot do, the others would wait for.
+        let measured = measured.unwrap_or_else(|failure| cluster.fail(failure));
         return if cluster.serves() { Ok(()) } else { console::line(json!(measured)) };
     }
+    prepare::check_memory(prepare::memory(&settings, &model, Sizes { tokens: 0, bytes: 0, ranks: 1 }))?;
     cluster.refuse_several("plan")?;
     let start = if start.is_empty() { crate::plan::text(tokens.min(100_000), vocab) } else { start };
     let work = Work::new(&config.method, &model, shares, tokens, &start).map_err(Failure::input)?;

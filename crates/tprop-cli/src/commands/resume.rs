@@ -57,7 +57,7 @@ pub fn resume(args: &args::Resume) -> Outcome {
         console::note(format!("{} has come to its end already; `tprop eval {0}` reads it", run.name()));
         return Ok(());
     }
-    disk::check_room(store.dir(), snapshot.size(), settings.checkpointing().keep)?;
+    disk::check_room(store.dir(), snapshot.size(), settings.checkpointing().keep, store.bytes())?;
     cluster.announce(&Job::new(&settings, &corpus, false))?;
 
     // From here on the run's files change.

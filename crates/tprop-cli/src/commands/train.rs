@@ -65,7 +65,7 @@ pub fn train(args: &args::Train) -> Outcome {
     cluster.announce(&Job::new(&settings, &corpus, true))?;
     make_absolute(&mut settings);
     let place = args.run.as_deref().unwrap_or(Path::new("runs"));
-    disk::check_room(place, trainer.snapshot_bytes(), settings.checkpointing().keep)?;
+    disk::check_room(place, trainer.snapshot_bytes(), settings.checkpointing().keep, 0)?;
     let signals = Signals::listen();
     let (run, _lock) = Run::create(args.run.as_deref(), &settings.short_name())?;
     run.write("tokenizer.json", &corpus.vocab.to_tokenizer_json())?;
@@ -172,6 +172,7 @@ pub fn go(
         }
     };
     if end.reason == "stopped" {
+        watcher.finish()?;
         // If it was not this process, it was a signal to another rank.
         let code = watcher.stopped.unwrap_or(Code::Terminated);
         let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());

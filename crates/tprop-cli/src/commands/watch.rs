@@ -169,6 +169,11 @@ impl Watcher {
         Ok(snapshot)
     }
 
+    /// Waits until everything is on the disk.
+    pub fn finish(&self) -> Outcome {
+        Ok(self.saver.finish()?)
+    }
+
     /// What is shown.
     pub fn progress(&mut self) -> &mut Progress {
         &mut self.progress

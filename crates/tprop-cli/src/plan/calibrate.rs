@@ -6,7 +6,7 @@ use serde::Serialize;
 use tprop::clock::Part;
 use tprop::comm::{Comm, Counted, InShares, Solo, gather};
 use tprop::kernel;
-use tprop::method::{Advance, Init, MethodConfig};
+use tprop::method::{Advance, Batch, Init, MethodConfig};
 use tprop::model::Model;
 use tprop::real::Real;
 use tprop::rng::Draws;
@@ -47,7 +47,7 @@ pub fn text(tokens: usize, vocab: usize) -> Vec<u32> {
     (0..tokens as u64).map(|i| draws.below(i, vocab as u64) as u32).collect()
 }
 
-/// Tokens that a calibration works through at most.
+/// Tokens of a calibration's text, unless a single window has more.
 const MOST: usize = 16_000;
 /// It takes the best of this many rounds, of this many seconds or an update, because whatever else the machine does only adds time.
 const ROUNDS: usize = 6;
@@ -73,9 +73,21 @@ pub fn calibrate(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens
     })
 }
 
+/// Tokens of the shortest text that a method can work on.
+fn least(method: &MethodConfig) -> usize {
+    let window = match method {
+        MethodConfig::Bptt(c) => c.streams.saturating_mul(c.window),
+        MethodConfig::Btprop(c) => {
+            let blocks = if c.batch == Batch::Full { 2 } else { c.blocks };
+            c.streams.saturating_mul(blocks).saturating_mul(c.block)
+        }
+    };
+    window.saturating_add(1)
+}
+
 /// Seconds per token, the updates of θ aside, and seconds per update.
 fn moment(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens: usize) -> Outcome<(f64, f64)> {
-    let text = text(tokens.min(MOST), model.config().vocab);
+    let text = text(tokens.min(MOST.max(least(&config.method))), model.config().vocab);
     let comm = InShares::new(Solo, shares);
     let data = Data::new(&text, &[], &[]);
     let mut trainer = Trainer::new(model, data, config.clone(), &comm)?;

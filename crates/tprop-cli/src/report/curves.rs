@@ -134,7 +134,7 @@ fn series(
     tip: impl Fn(f64, String) -> String,
 ) -> Vec<Series> {
     let each = groups.iter().map(|(style, group)| {
-        let points = mean_curve(runs, &group.members, of).into_iter().map(|(x, spread)| Point {
+        let points = mean_curve(runs, &group.members, POINTS, of).into_iter().map(|(x, spread)| Point {
             x,
             y: spread.mean,
             deviation: spread.deviation,
@@ -180,15 +180,18 @@ fn over_epochs(over: &Over, runs: &[RunData], groups: &[(usize, &Group)]) -> Opt
         series,
         rules,
     };
-    Some(Figure { name: over.name.into(), caption: format!("{}{below}", over.caption), plot: Plot::Lines(plot) })
+    let many = runs.iter().any(|run| run.evals.len() > POINTS);
+    let thinned =
+        if many { format!(" At most {POINTS} points, each a mean of neighbouring epochs.") } else { String::new() };
+    let caption = format!("{}{below}{thinned}", over.caption);
+    Some(Figure { name: over.name.into(), caption, plot: Plot::Lines(plot) })
 }
 
 fn over_tokens(runs: &[RunData], groups: &[(usize, &Group)]) -> Option<Figure> {
     let most = runs.iter().filter_map(|r| r.steps.last()?.number("tokens")).fold(0.0, f64::max);
     let (unit, words) = if most >= 1e6 { (1e6, "millions") } else { (1e3, "thousands") };
     let of = |run: &RunData| -> Vec<(f64, f64)> {
-        let points = run.steps.iter().filter_map(|s| Some((s.number("tokens")? / unit, s.number("nats")?)));
-        thin(&points.collect::<Vec<_>>(), POINTS)
+        run.steps.iter().filter_map(|s| Some((s.number("tokens")? / unit, s.number("nats")?))).collect()
     };
     let series = series(runs, groups, of, |x, y| format!("{} tokens: {y} nats", grouped((x * unit).round() as u64)));
     if series.is_empty() {
@@ -208,16 +211,6 @@ fn over_tokens(runs: &[RunData], groups: &[(usize, &Group)]) -> Option<Figure> {
         "Means over the windows since the step event before; a curve has at most {POINTS} points, each a mean of neighbours."
     );
     Some(Figure { name: "loss".into(), caption, plot: Plot::Lines(plot) })
-}
-
-/// At most about `most` points, each the mean of neighbours.
-fn thin(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
-    let every = points.len().div_ceil(most).max(1);
-    let mean = |chunk: &[(f64, f64)]| {
-        let n = chunk.len() as f64;
-        (chunk.last().map_or(0.0, |p| p.0), chunk.iter().map(|p| p.1).sum::<f64>() / n)
-    };
-    points.chunks(every).map(mean).collect()
 }
 
 fn by_position(runs: &[RunData], groups: &[(usize, &Group)]) -> Option<Figure> {
@@ -310,17 +303,4 @@ pub fn positions(runs: &[RunData]) -> Table {
         }
     }
     Table { name: "positions".into(), caption: String::new(), columns, rows }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::thin;
-
-    #[test]
-    fn long_curves_are_thinned_by_means() {
-        let points: Vec<_> = (0..10).map(|i| (f64::from(i), f64::from(i))).collect();
-        assert_eq!(thin(&points, 20), points);
-        assert_eq!(thin(&points, 5), [(1.0, 0.5), (3.0, 2.5), (5.0, 4.5), (7.0, 6.5), (9.0, 8.5)]);
-        assert_eq!(thin(&points, 3), [(3.0, 1.5), (7.0, 5.5), (9.0, 8.5)]);
-    }
 }

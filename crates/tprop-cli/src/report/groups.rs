@@ -1,5 +1,7 @@
 //! What runs have in common and in what they differ: settings that vary, runs that are seeds of one another, their statistics.
 
+use std::collections::HashMap;
+
 use tprop::vocab::printable;
 
 use super::read::{Row, RunData};
@@ -175,14 +177,33 @@ fn common_name(members: &[usize], runs: &[RunData]) -> String {
     name.trim_end_matches(['-', '_', '.', '/', ' ', '=', '+']).to_owned()
 }
 
-/// A curve over the members of a group: where all that have a curve have a point. `of` gives x and y.
-pub fn mean_curve(runs: &[RunData], members: &[usize], of: impl Fn(&RunData) -> Vec<(f64, f64)>) -> Vec<(f64, Spread)> {
+/// A curve over the members of a group: where all that have a curve have a point. `of` gives x and y. It has at most `most` points, each
+/// of them the mean of as many neighbours in every member.
+pub fn mean_curve(
+    runs: &[RunData],
+    members: &[usize],
+    most: usize,
+    of: impl Fn(&RunData) -> Vec<(f64, f64)>,
+) -> Vec<(f64, Spread)> {
     let curves: Vec<Vec<(f64, f64)>> = members.iter().map(|&m| of(&runs[m])).filter(|c| !c.is_empty()).collect();
-    let Some(first) = curves.first() else { return Vec::new() };
-    let at = |x: f64| -> Option<Vec<f64>> {
-        curves.iter().map(|curve| curve.iter().find(|p| p.0 == x).map(|p| p.1)).collect()
+    let every = curves.iter().map(Vec::len).max().unwrap_or(0).div_ceil(most).max(1);
+    let curves: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| thin(curve, every)).collect();
+    let Some((first, others)) = curves.split_first() else { return Vec::new() };
+    let others: Vec<HashMap<u64, f64>> =
+        others.iter().map(|curve| curve.iter().map(|(x, y)| (x.to_bits(), *y)).collect()).collect();
+    let at = |x: f64, y: f64| -> Option<Vec<f64>> {
+        std::iter::once(Some(y)).chain(others.iter().map(|curve| curve.get(&x.to_bits()).copied())).collect()
     };
-    first.iter().filter_map(|&(x, _)| Some((x, Spread::of(&at(x)?)?))).collect()
+    first.iter().filter_map(|&(x, y)| Some((x, Spread::of(&at(x, y)?)?))).collect()
+}
+
+/// Each `every` points as one: where the last of them stands, as high as their mean.
+fn thin(points: &[(f64, f64)], every: usize) -> Vec<(f64, f64)> {
+    let mean = |chunk: &[(f64, f64)]| {
+        let last = chunk.last().map_or(0.0, |p| p.0);
+        (last, chunk.iter().map(|p| p.1).sum::<f64>() / chunk.len() as f64)
+    };
+    points.chunks(every).map(mean).collect()
 }
 
 /// In a few words what a run is: method and its shape.
@@ -296,12 +317,26 @@ mod tests {
     #[test]
     fn a_mean_curve_ends_where_the_first_member_does() {
         let runs = [run("a", &[]), run("b", &[]), run("c", &[])];
-        let curve = mean_curve(&runs, &[0, 1, 2], |r| match r.name.as_str() {
+        let curve = mean_curve(&runs, &[0, 1, 2], 9, |r| match r.name.as_str() {
             "a" => vec![(1.0, 10.0), (2.0, 8.0), (3.0, 7.0)],
             "b" => vec![(1.0, 12.0), (2.0, 6.0)],
             _ => vec![],
         });
         let points: Vec<_> = curve.iter().map(|(x, s)| (*x, s.mean, s.n)).collect();
         assert_eq!(points, [(1.0, 11.0, 2), (2.0, 7.0, 2)]);
+    }
+
+    #[test]
+    fn long_curves_are_thinned_by_means_and_seeds_of_any_length_stay_together() {
+        let points: Vec<_> = (0..10).map(|i| (f64::from(i), f64::from(i))).collect();
+        assert_eq!(thin(&points, 1), points);
+        assert_eq!(thin(&points, 2), [(1.0, 0.5), (3.0, 2.5), (5.0, 4.5), (7.0, 6.5), (9.0, 8.5)]);
+        assert_eq!(thin(&points, 4), [(3.0, 1.5), (7.0, 5.5), (9.0, 8.5)]);
+        let runs = [run("600", &[]), run("700", &[]), run("850", &[])];
+        let of = |run: &RunData| (0..run.name.parse().unwrap()).map(|i: u32| (f64::from(i), 1.0)).collect();
+        let curve = mean_curve(&runs, &[0, 1, 2], 80, of);
+        // Eleven neighbours each, as in the longest; as far as the shortest goes.
+        assert_eq!((curve.len(), curve[0].0, curve[1].0), (600 / 11, 10.0, 21.0));
+        assert!(curve.iter().all(|(_, spread)| spread.n == 3));
     }
 }

@@ -9,6 +9,9 @@ use super::text::{html, html_lines};
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
+/// How a page of ours is told from others.
+pub const GENERATOR: &str = "<meta name=\"generator\" content=\"tprop ";
+
 /// The page.
 pub fn page(document: &Document) -> String {
     let mut body = String::new();
@@ -40,7 +43,7 @@ pub fn page(document: &Document) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta name=\"generator\" content=\"tprop {}\">\n\
+         {GENERATOR}{}\">\n\
          <link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n{body}\
          <div id=\"readout\" role=\"status\" hidden></div>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION"),

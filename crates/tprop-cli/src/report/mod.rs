@@ -31,6 +31,8 @@ use crate::failure::{Failure, Outcome};
 
 /// Plots and tables lie in this folder beside the page.
 const FOLDER: &str = "report";
+/// And this file in it names them, for the next report.
+const LIST: &str = "files.txt";
 
 /// What [`write`] made.
 #[derive(Debug)]
@@ -60,19 +62,39 @@ pub fn write(paths: &[PathBuf], out: &Path, title: &str, commands: &[String]) ->
     files.push((out.join("report.md"), markdown::text(&document, FOLDER)));
     files.extend(document.figures().iter().map(|f| (folder.join(format!("{}.svg", f.name)), f.plot.file())));
     files.extend(document.tables().iter().map(|t| (folder.join(format!("{}.csv", t.name)), markdown::csv(t))));
+    check_ours(&files)?;
     fs::create_dir_all(&folder).map_err(|e| cannot(&folder, &e))?;
+    let before = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
     for (path, text) in &files {
         disk::write_shared(path, text.as_bytes()).map_err(|e| cannot(path, &e))?;
     }
     let files: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();
-    // Plots and tables of an older report that are not in this one.
-    for path in fs::read_dir(&folder).map_err(|e| cannot(&folder, &e))?.flatten().map(|entry| entry.path()) {
-        let ours = path.extension().is_some_and(|e| e == "svg" || e == "csv");
-        if ours && !files.contains(&path) {
-            fs::remove_file(&path).map_err(|e| cannot(&path, &e))?;
+    // Plots and tables of the report before that are not in this one.
+    let plain = |name: &&str| !name.is_empty() && !name.contains(['/', '\\']);
+    for path in before.lines().filter(plain).map(|name| folder.join(name)).filter(|path| !files.contains(path)) {
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(&path, &e)),
+            _ => {}
         }
     }
+    let names = files[2..].iter().filter_map(|path| path.file_name()?.to_str()).map(|name| format!("{name}\n"));
+    disk::write_shared(&folder.join(LIST), names.collect::<String>().as_bytes()).map_err(|e| cannot(&folder, &e))?;
     Ok(Written { html: files[0].clone(), files, runs: runs.len(), problems })
+}
+
+/// Refuses to replace what no report of ours has written: without our page, nothing there is ours.
+fn check_ours(files: &[(PathBuf, String)]) -> Outcome {
+    let page = fs::read_to_string(&files[0].0).unwrap_or_default();
+    if page.contains(html::GENERATOR) {
+        return Ok(());
+    }
+    match files.iter().find(|(path, _)| path.exists()) {
+        Some((path, _)) => Err(Failure::input(format!(
+            "{}: is there already, and no report of tprop has written it; --out chooses another place",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> Failure {

@@ -53,6 +53,7 @@ impl Settings {
                 "auto" => None,
                 word => Some(word == "true"),
             },
+            underscores: None,
             min_count: form::count_unless(v.word("data.min_count"), "auto").expect("checked by the table"),
             max_vocab: or_none(v.size("data.max_vocab")),
             vocab_from: if v.word("data.vocab_from") == "all" { VocabFrom::All } else { VocabFrom::Train },

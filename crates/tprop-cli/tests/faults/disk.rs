@@ -35,7 +35,7 @@ fn a_full_disk_leaves_the_old_checkpoint() {
             let store = Store::open(place.join("run/checkpoints"));
             assert!(store.newest().unwrap().bad.is_empty(), "{fault}");
             let mut left = std::fs::read_dir(store.dir()).unwrap();
-            assert!(left.all(|e| !e.unwrap().path().ends_with(".tmp")), "{fault}");
+            assert!(left.all(|e| !e.unwrap().path().to_string_lossy().ends_with(".tmp")), "{fault}");
         }
         finish(&place, &args, "run");
         same(&whole, &place.join("run"), fault);
@@ -47,6 +47,21 @@ fn a_full_disk_leaves_the_old_checkpoint() {
         n,
         "old checkpoint intact, exit 5, then byte-identical",
     );
+}
+
+/// Checkpoints that are there make room for those to come: a run may always go on where it has been.
+#[test]
+fn a_run_goes_on_with_room_for_one_more_checkpoint() {
+    let place = place();
+    place.run(&train(0, "run", &[])).ok();
+    let store = Store::open(place.join("run/checkpoints"));
+    let one = store.newest().unwrap().snapshot.size();
+    let free = |bytes: u64| format!("disk.free={}", bytes + (1 << 20));
+    let more = ["resume", "run", "--quiet", "train.epochs=4", "--allow-change", "train.epochs"];
+    let resume = |free: String| place.command(&more).env("TPROP_FAULT", free).output().unwrap();
+    assert!(store.bytes() >= 3 * one, "{} for {one}", store.bytes());
+    assert_eq!(resume(free(one / 2)).status.code(), Some(5));
+    assert_eq!(resume(free(2 * one)).status.code(), Some(0));
 }
 
 #[test]

@@ -115,6 +115,13 @@ impl Store {
         &self.dir
     }
 
+    /// Bytes of all checkpoints that are there.
+    pub fn bytes(&self) -> u64 {
+        let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let ours = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
+        ours.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+    }
+
     /// Name of the checkpoint of an update.
     pub fn name(step: u64) -> String {
         format!("step-{step:010}.safetensors")

@@ -85,6 +85,9 @@ pub struct CorpusConfig {
     /// Whether a line end is a token; by default it is, except in text8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eos: Option<bool>,
+    /// Whether characters stand apart with a space written as `_`; by default so in ptb-char.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub underscores: Option<bool>,
     /// Rarer words become `<unk>`; 1 by default, 11 for text8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_count: Option<usize>,
@@ -256,7 +259,7 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
     let cutting = Cutting {
         level,
         eos: config.eos.unwrap_or(!text8),
-        underscores: set.is_some_and(|set| set.name == "ptb-char"),
+        underscores: config.underscores.unwrap_or(set.is_some_and(|set| set.name == "ptb-char")),
     };
     let mut pieces = Pieces::new(cutting);
     let (mut splits, division) = match &found {

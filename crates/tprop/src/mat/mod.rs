@@ -94,6 +94,8 @@ impl<'a, T: Real> MatMut<'a, T> {
     /// Rows of `cols` values that begin `stride` apart.
     pub fn strided(data: &'a mut [T], rows: usize, cols: usize, stride: usize) -> Self {
         assert!(rows == 0 || cols == 0 || (rows - 1) * stride + cols <= data.len());
+        // Rows that overlap could be written by two threads.
+        assert!(rows <= 1 || stride >= cols);
         Self { data, rows, cols, stride }
     }
 

@@ -142,7 +142,8 @@ unsafe fn tile<S: Simd, const MR: usize, const NV: usize, const W: usize, const 
                         acc[i][j] = acc[i][j].fma(x, row[j]);
                     }
                 }
-                a = a.add(cs);
+                // Behind the last one it may leave the matrix.
+                a = a.wrapping_add(cs);
                 b = b.add(W);
             }
             begin = begin.wrapping_add(p.jump);
