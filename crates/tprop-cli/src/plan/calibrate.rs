@@ -6,7 +6,7 @@ use serde::Serialize;
 use tprop::clock::Part;
 use tprop::comm::{Comm, Counted, InShares, Solo, gather};
 use tprop::kernel;
-use tprop::method::{Advance, Batch, Init, MethodConfig};
+use tprop::method::{Advance, Init, MethodConfig};
 use tprop::model::Model;
 use tprop::real::Real;
 use tprop::rng::Draws;
@@ -73,21 +73,9 @@ pub fn calibrate(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens
     })
 }
 
-/// Tokens of the shortest text that a method can work on.
-fn least(method: &MethodConfig) -> usize {
-    let window = match method {
-        MethodConfig::Bptt(c) => c.streams.saturating_mul(c.window),
-        MethodConfig::Btprop(c) => {
-            let blocks = if c.batch == Batch::Full { 2 } else { c.blocks };
-            c.streams.saturating_mul(blocks).saturating_mul(c.block)
-        }
-    };
-    window.saturating_add(1)
-}
-
 /// Seconds per token, the updates of θ aside, and seconds per update.
 fn moment(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens: usize) -> Outcome<(f64, f64)> {
-    let text = text(tokens.min(MOST.max(least(&config.method))), model.config().vocab);
+    let text = text(tokens.min(MOST.max(config.method.least_tokens())), model.config().vocab);
     let comm = InShares::new(Solo, shares);
     let data = Data::new(&text, &[], &[]);
     let mut trainer = Trainer::new(model, data, config.clone(), &comm)?;

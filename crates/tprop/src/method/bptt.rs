@@ -41,7 +41,7 @@ impl<T: Real> Bptt<T> {
     /// Plans the windows of a training split.
     pub fn new(config: BpttConfig, learner: &Learner<T>) -> Result<Self, String> {
         let model = learner.model;
-        let (tokens, needed) = (learner.tokens.len(), config.streams * config.window + 1);
+        let (tokens, needed) = (learner.tokens.len(), config.least_tokens());
         if tokens < needed {
             return Err(format!(
                 "the training split has {tokens} tokens; train.streams={} × bptt.window={} needs at least {needed}",

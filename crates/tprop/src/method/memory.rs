@@ -12,11 +12,7 @@ impl MethodConfig {
         match self {
             MethodConfig::Bptt(c) => Pieces::bytes(model, c.streams.div_ceil(ranks), c.window),
             MethodConfig::Btprop(c) => {
-                let length = tokens.saturating_sub(1) / c.streams;
-                let (blocks, windows) = match c.batch {
-                    Batch::Full => (length / c.block, 1),
-                    Batch::Mini { .. } => (c.blocks, length / c.block / c.blocks),
-                };
+                let (blocks, windows) = c.windows(tokens.saturating_sub(1) / c.streams);
                 let rows = blocks.div_ceil(ranks).saturating_mul(c.streams);
                 let lane = if c.init == Init::Sequential { Pieces::bytes(model, c.streams, c.block) } else { 0 };
                 let tapes = Pieces::bytes(model, rows, c.block).saturating_add(lane);
@@ -26,22 +22,48 @@ impl MethodConfig {
     }
 }
 
+/// Which values a configuration keeps beside those that all have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keeps {
+    /// Targets of their own, because the starts are held.
+    pub targets: bool,
+    /// z of the constraints that keep one.
+    pub latent: bool,
+    /// Adagrad's sums of the states.
+    pub sums: bool,
+    /// Duals.
+    pub duals: bool,
+    /// Of every window, for the next epoch: its states, its duals. In batch mode the one window has them anyway.
+    pub states_of_all: bool,
+    pub duals_of_all: bool,
+}
+
+impl Keeps {
+    pub fn of(config: &BtpropConfig) -> Self {
+        let (mini, duals) = (config.batch != Batch::Full, config.solver.duals());
+        Self {
+            targets: config.starts == Starts::Held,
+            latent: matches!(config.constraint, Constraint::Tanh | Constraint::Binary),
+            sums: config.states.rule == StateRule::Adagrad,
+            duals: duals.is_some(),
+            states_of_all: mini && matches!(config.init, Init::Stored { .. }),
+            duals_of_all: mini && duals.is_some_and(|d| d.stored),
+        }
+    }
+
+    /// Values for each component of a state, in a text of so many windows.
+    fn values(self, windows: usize) -> usize {
+        let now = [self.targets, self.latent, self.sums, self.duals].map(usize::from);
+        let of_all = [self.states_of_all, self.duals_of_all].map(usize::from);
+        // All have starts, ends, and the slopes of starts, ends and targets.
+        (5 + now.iter().sum::<usize>()).saturating_add(windows.saturating_mul(of_all.iter().sum()))
+    }
+}
+
 /// Bytes of the states of `rows` blocks, and of what goes with them.
 pub(super) fn states<T: Real>(config: &BtpropConfig, model: &Model<T>, rows: usize, windows: usize) -> u64 {
-    let duals = config.solver.duals();
-    let beside = [
-        config.starts == Starts::Held,
-        matches!(config.constraint, Constraint::Tanh | Constraint::Binary),
-        config.states.rule == StateRule::Adagrad,
-        duals.is_some(),
-    ];
-    let stored = [matches!(config.init, Init::Stored { .. }), duals.is_some_and(|d| d.stored)];
-    let count = |those: &[bool]| those.iter().filter(|there| **there).count();
-    // Starts, ends, and the slopes of starts, ends and targets.
-    let now = 5 + count(&beside);
-    let kept = if config.batch == Batch::Full { 0 } else { count(&stored).saturating_mul(windows) };
     let slots = rows.saturating_add(config.streams);
-    now.saturating_add(kept).saturating_mul(slots).saturating_mul(model.state_width() * T::BYTES) as u64
+    Keeps::of(config).values(windows).saturating_mul(slots).saturating_mul(model.state_width() * T::BYTES) as u64
 }
 
 /// Memory that could be had now without swapping, where the system tells.

@@ -42,6 +42,14 @@ impl MethodConfig {
         }
     }
 
+    /// Tokens of the shortest training split that can be worked on.
+    pub fn least_tokens(&self) -> usize {
+        match self {
+            MethodConfig::Bptt(config) => config.least_tokens(),
+            MethodConfig::Btprop(config) => config.least_tokens(),
+        }
+    }
+
     /// Positions of a block.
     pub fn positions(&self) -> usize {
         match self {
@@ -72,6 +80,13 @@ pub struct BpttConfig {
     pub streams: usize,
     /// Windows per update.
     pub batch: Batch,
+}
+
+impl BpttConfig {
+    /// One window of all streams, and the token behind it.
+    fn least_tokens(&self) -> usize {
+        self.streams.saturating_mul(self.window).saturating_add(1)
+    }
 }
 
 /// Block target propagation: free states every B steps, tied to the recurrence by a penalty and perhaps duals.
@@ -115,6 +130,26 @@ pub struct BtpropConfig {
     pub ignore: Ignore,
     /// Exchanges by which boundary states of other ranks may lag.
     pub staleness: usize,
+}
+
+impl BtpropConfig {
+    /// Blocks of a window and windows of an epoch, in streams of so many tokens.
+    fn windows(&self, length: usize) -> (usize, usize) {
+        match self.batch {
+            Batch::Full => (length / self.block, 1),
+            Batch::Mini { .. } => (self.blocks, length / self.block / self.blocks),
+        }
+    }
+
+    /// Blocks of the smallest window.
+    fn least_blocks(&self) -> usize {
+        if self.batch == Batch::Full { 2 } else { self.blocks }
+    }
+
+    /// One window of all streams, and the token behind it.
+    fn least_tokens(&self) -> usize {
+        self.streams.saturating_mul(self.least_blocks()).saturating_mul(self.block).saturating_add(1)
+    }
 }
 
 /// A vocabulary item without weight in the loss.

@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use super::{BtpropConfig, DualRule, First, Last, LossOn, Starts, StateRule, StateScale};
+use super::memory::Keeps;
+use super::{BtpropConfig, DualRule, First, Last, LossOn, Starts, StateScale};
 use crate::comm::{Comm, Post, Topic};
 use crate::model::Model;
 use crate::objective::Constraint;
@@ -66,7 +67,7 @@ impl<T: Real> States<T> {
         let (width, streams) = (model.state_width(), config.streams);
         let rows = shares.last().map_or(0, |rows| rows.end);
         let all = || vec![T::ZERO; (rows + streams) * width];
-        let keeps_latent = matches!(config.constraint, Constraint::Tanh | Constraint::Binary);
+        let keeps = Keeps::of(config);
         Self {
             width,
             streams,
@@ -74,10 +75,10 @@ impl<T: Real> States<T> {
             first_rank: ranks.0,
             last_rank: ranks.1,
             starts: all(),
-            targets: (config.starts == Starts::Held).then(all),
-            latent: keeps_latent.then(all),
-            sums: (config.states.rule == StateRule::Adagrad).then(all),
-            duals: config.solver.duals().map(|_| vec![T::ZERO; rows * width]),
+            targets: keeps.targets.then(all),
+            latent: keeps.latent.then(all),
+            sums: keeps.sums.then(all),
+            duals: keeps.duals.then(|| vec![T::ZERO; rows * width]),
             d_start: vec![T::ZERO; rows * width],
             d_target: vec![T::ZERO; rows * width],
             share_ends: shares.iter().map(|rows| rows.end).collect(),

@@ -12,13 +12,13 @@ pub(super) fn check<T: Real>(
     windows: usize,
 ) -> Result<(), String> {
     let (s, b) = (config.streams, config.block);
-    let wanted = if config.batch == Batch::Full { 2 } else { config.blocks };
+    let wanted = config.least_blocks();
     if windows == 0 || per_window < wanted {
         return Err(format!(
             "the training split has {} tokens; train.streams={s} × btprop.blocks={wanted} × btprop.block={b} needs at \
              least {}: use fewer streams or blocks, or a shorter block",
             learner.tokens.len(),
-            s * wanted * b + 1
+            config.least_tokens()
         ));
     }
     if config.loss == LossOn::Free && b != 1 {

@@ -18,6 +18,7 @@ use script::{Script, Step};
 use slopes::{Known, Want};
 
 use super::least_squares::{self, Fit, StateProblem};
+use super::memory::Keeps;
 use super::pieces::Pieces;
 use super::states::States;
 use super::{
@@ -105,11 +106,7 @@ impl<T: Real> Btprop<T> {
     pub fn new(config: BtpropConfig, learner: &Learner<T>) -> Result<Self, String> {
         let model = learner.model;
         let (s, b) = (config.streams, config.block);
-        let length = learner.streams(s).length();
-        let (per_window, windows) = match config.batch {
-            Batch::Full => (length / b, 1),
-            Batch::Mini { .. } => (config.blocks, length / (b * config.blocks)),
-        };
+        let (per_window, windows) = config.windows(learner.streams(s).length());
         check(&config, model, learner, per_window, windows)?;
         let shares = Shares::deal(learner.comm, per_window, "blocks")?;
         let blocks = per_window * s;
@@ -119,10 +116,8 @@ impl<T: Real> Btprop<T> {
         let parts: Vec<_> = shares.parts().iter().map(|part| part.start * s..part.end * s).collect();
         let rows = mine.len();
         let width = model.state_width();
-        let full = config.batch == Batch::Full;
         let pieces = Pieces::new(model, &parts, b);
-        let keeps_states = !full && matches!(config.init, Init::Stored { .. });
-        let keeps_duals = !full && config.solver.duals().is_some_and(|d| d.stored);
+        let keeps = Keeps::of(&config);
         let ranks = (mine.start == 0, mine.end == blocks);
         Ok(Self {
             ignore: match config.ignore {
@@ -139,8 +134,8 @@ impl<T: Real> Btprop<T> {
             d_seen: Vec::new(),
             grads: model.grads(),
             total: GradientSum::new(model, &shares, pieces.several_a_share()),
-            stored: keeps_states.then(|| vec![model.rest(); windows * rows * width]),
-            stored_duals: keeps_duals.then(|| vec![T::ZERO; windows * rows * width]),
+            stored: keeps.states_of_all.then(|| vec![model.rest(); windows * rows * width]),
+            stored_duals: keeps.duals_of_all.then(|| vec![T::ZERO; windows * rows * width]),
             carried: vec![model.rest(); s * width],
             lambda: config.lambda,
             epoch: 0,
