@@ -31,3 +31,23 @@ pub fn tell_unknown(text: &str, vocab: &Vocab, place: &str) {
         console::note(format!("{place}not in the vocabulary, {fate}: {}", unknown.join(" ")));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tprop::vocab::Cutting;
+
+    #[test]
+    fn a_line_begins_after_what_stands_between_lines() {
+        let cutting = |level, eos| Cutting { level, eos, underscores: false };
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let vocab = |all: &[&str], level, eos| Vocab::new(words(all), cutting(level, eos)).unwrap();
+        assert_eq!(opening(&vocab(&["the", "<eos>", "a"], Level::Word, true)), 1);
+        assert_eq!(opening(&vocab(&["the", "a"], Level::Word, false)), 0);
+        assert_eq!(opening(&vocab(&["e", "t", " "], Level::Char, false)), 2);
+        assert_eq!(opening(&vocab(&["e", "_"], Level::Char, false)), 1);
+        // Bytes have no token that is named as the line end, but they have one.
+        assert_eq!(opening(&Vocab::bytes(false)), 10);
+        assert_eq!(opening(&Vocab::bytes(true)), 10);
+    }
+}

@@ -36,6 +36,7 @@ fn refused_settings_make_no_file() {
         ),
         (&["--config", "broken.toml"], "broken.toml: line 1, column 7"),
         (&["method=btprop", "btprop.loss=free"], "set btprop.block=1"),
+        (&["method=btprop", "btprop.starts=held", "btprop.init=stored:0"], "would never find any: use stored:1"),
         (&["a.txt", "b.txt"], "two data sources"),
         (&["a.txt", "--data", "b.txt"], "data.source is set twice"),
         (&["=5"], "name is missing"),

@@ -450,6 +450,16 @@ fn every_point_that_may_be_tried_is_checked_beforehand() {
     let hidden = recipe("btprop.loss = [\"free\"]\nbtprop.state_lr = [1, 2, 3]", "short = { btprop.block = 1 }");
     let why = read(&hidden).unwrap_err().to_string();
     assert!(why.contains("btprop.loss=free"), "{why}");
+    // What a cell does not draw itself may come from its neighbour.
+    let mut study = read(&loss.replace("btprop.block = 5", "btprop.block = 1")).unwrap();
+    let Plan::Search(search) = &mut study.cells[1].plan else { panic!("no search") };
+    search.points.retain(|point| point.iter().all(|typed| typed.text != "free"));
+    search.take = search.points.len();
+    study.cells[1].set.push(Typed::argument("btprop.block=5").unwrap());
+    assert!(study.check().unwrap_err().to_string().contains("btprop.loss=free"));
+    let Plan::Search(search) = &mut study.cells[1].plan else { panic!("no search") };
+    search.neighbour = None;
+    study.check().unwrap();
 }
 
 #[test]
