@@ -187,7 +187,7 @@ impl<'a> Driver<'a> {
                     if let Some(dir) = &self.options.data_dir {
                         args.extend(["--data-dir".into(), dir.into()]);
                     }
-                    self.spawn(Task::Read { key: key.clone() }, &args, job, 0)?;
+                    self.spawn(Task::Read { key: key.clone() }, &args, job, None)?;
                 }
             }
         }
@@ -233,7 +233,7 @@ impl<'a> Driver<'a> {
             }
         };
         args.extend(["--json".into(), "--quiet".into(), "--threads".into(), threads]);
-        self.spawn(Task::Train { id: id.to_owned(), fresh }, &args, job, evals.unwrap_or(0))
+        self.spawn(Task::Train { id: id.to_owned(), fresh }, &args, job, evals)
     }
 
     /// A trial's settings as its process gets them: with files where they really are.
@@ -241,13 +241,14 @@ impl<'a> Driver<'a> {
         super::located(&trial.settings, self.options.data_dir.as_deref())
     }
 
-    fn spawn(&mut self, task: Task, args: &[OsString], job: &Job, evals: usize) -> Outcome {
+    fn spawn(&mut self, task: Task, args: &[OsString], job: &Job, after: Option<usize>) -> Outcome {
         self.next_token += 1;
         let child = Child::start(args, self.next_token, self.tell.clone())
             .map_err(|e| Failure::new(Code::Failed, format!("a trial's process cannot be started ({e})")))?;
         let cell = &self.study.cells[job.cell].name;
         let working = Working::new(cell, &job.label, &job.trial, job.until);
-        self.show.started(&working, evals);
+        self.show.started(&working, after);
+        let evals = after.unwrap_or(0);
         self.running.push(Running { token: self.next_token, task, child, working, asked: false, evals });
         Ok(())
     }

@@ -54,10 +54,11 @@ impl Working {
         self.valid = Some(self.valid.map_or(eval.valid_ppl, |best: f64| best.min(eval.valid_ppl)));
     }
 
-    /// The cell, the point and the seed.
+    /// The cell, the point and the seed. A sweep's cell is a group of points, named by what they share: said once.
     fn name(&self) -> String {
         let seed = self.trial.settings.text("train.seed");
-        [&*self.cell, &*self.label, &format!("seed {seed}")]
+        let cell = if self.label.starts_with(&self.cell) { "" } else { &self.cell };
+        [cell, &self.label, &format!("seed {seed}")]
             .into_iter()
             .filter(|s| !s.is_empty())
             .collect::<Vec<_>>()
@@ -136,10 +137,14 @@ impl Show {
         format!("{}: {} of at most {} trials, {} gone{left}", self.name, self.ended, self.total, duration(gone))
     }
 
-    /// A trial begins or goes on.
-    pub fn started(&mut self, working: &Working, evals: usize) {
+    /// A trial begins, or goes on after so many evaluations.
+    pub fn started(&mut self, working: &Working, after: Option<usize>) {
         if !self.live {
-            let what = if evals > 0 { format!("goes on after epoch {evals}") } else { "begins".to_owned() };
+            let what = match after {
+                None => "begins".to_owned(),
+                Some(0) => "goes on in epoch 1".to_owned(),
+                Some(evals) => format!("goes on after epoch {evals}"),
+            };
             self.line(&format!("{what}: {}", working.name()));
         }
     }

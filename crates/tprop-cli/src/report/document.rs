@@ -34,6 +34,8 @@ pub struct Section {
 /// Something in a section.
 #[derive(Clone, Debug)]
 pub enum Block {
+    /// A heading inside a section.
+    Heading(String),
     /// A paragraph.
     Text(String),
     /// A table.

@@ -100,7 +100,7 @@ pub fn section(experiments: &[(PathBuf, Experiment)], left_out: usize) -> Option
     let mut number = 0;
     for (_, experiment) in experiments {
         if experiments.len() > 1 {
-            blocks.push(Block::Text(format!("{}.", experiment.title)));
+            blocks.push(Block::Heading(experiment.title.clone()));
         }
         if !experiment.asks.is_empty() {
             blocks.push(Block::Text(experiment.asks.clone()));

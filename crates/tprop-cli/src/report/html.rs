@@ -55,6 +55,9 @@ pub fn page(document: &Document) -> String {
 fn blocks(body: &mut String, list: &[Block]) {
     for block in list {
         match block {
+            Block::Heading(text) => {
+                let _ = writeln!(body, "<h3 class=\"part\">{}</h3>", html(text));
+            }
             Block::Text(text) => {
                 let _ = writeln!(body, "<p>{}</p>", html(text));
             }

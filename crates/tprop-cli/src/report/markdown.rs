@@ -28,6 +28,9 @@ pub fn text(document: &Document, folder: &str) -> String {
 fn blocks(out: &mut String, list: &[Block], folder: &str) {
     for block in list {
         match block {
+            Block::Heading(text) => {
+                let _ = writeln!(out, "### {}\n", markdown(text));
+            }
             Block::Text(text) => {
                 let _ = writeln!(out, "{}\n", markdown(text));
             }

@@ -1,7 +1,7 @@
 //! A driver killed at any moment loses nothing and does nothing twice.
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -118,4 +118,10 @@ fn a_second_driver_waits_outside_and_a_signal_ends_all_trials_in_order() {
         let record = std::fs::read_to_string(run.unwrap().path().join("record.jsonl")).unwrap();
         assert!(record.contains("\"reason\":\"stopped\""), "{record}");
     }
+    // The same command says that it takes up what is there.
+    let mut driver = Driver(place.command(&["sweep", "s.toml", "--out", "o", "--jobs", "2"]).spawn().unwrap());
+    let lines = std::io::BufReader::new(driver.0.stderr.take().unwrap()).lines();
+    let told: Vec<String> = lines.map(Result::unwrap).filter(|l| l.contains("optim.lr")).take(2).collect();
+    assert!(told.len() == 2 && told.iter().all(|l| l.starts_with("goes on ")), "{told:?}");
+    assert!(told.iter().all(|l| l.matches("optim.lr=0.02").count() == 1), "{told:?}");
 }
