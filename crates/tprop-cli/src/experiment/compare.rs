@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::NOT_ASKED;
 use super::results::Figure;
-use super::study::{Plan, Study, Table};
+use super::study::{Plan, Sizes, Study, Table};
 use crate::console::short;
 use crate::settings::table::BUILT_IN;
 use crate::sheet::Sheet;
@@ -61,7 +61,7 @@ fn ours(table: &Table, figures: &[Figure], i: usize, j: usize) -> Option<Spread>
 }
 
 /// Compares a table; none if the paper has no figures for it.
-pub fn compare(study: &Study, table: &Table, figures: &[Figure]) -> Option<Comparison> {
+pub fn compare(table: &Table, figures: &[Figure]) -> Option<Comparison> {
     let mut cells = Vec::new();
     for (i, row) in table.paper.iter().enumerate() {
         for (j, paper) in row.iter().enumerate() {
@@ -72,7 +72,9 @@ pub fn compare(study: &Study, table: &Table, figures: &[Figure]) -> Option<Compa
                 Some(m) if difference => figures[table.cells[m][j]].value.map_or(f64::NAN, |s| s.mean),
                 _ => paper,
             };
-            let agrees = ours.filter(|_| study.sizes).map(|x| ((x - paper) / scale).abs() <= table.tolerance);
+            let agrees = ours
+                .filter(|_| table.sizes == Sizes::Comparable)
+                .map(|x| ((x - paper) / scale).abs() <= table.tolerance);
             let relative = ours.filter(|_| !difference).map(|x| x / paper - 1.0);
             cells.push(Beside { cell: figures[table.cells[i][j]].cell.clone(), ours, paper, relative, agrees });
         }
@@ -154,7 +156,7 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
             };
             Some(format!("{apart}{mark}"))
         };
-        if study.sizes {
+        if table.sizes == Sizes::Comparable {
             let cells = columns.clone().map(|j| found(j).unwrap_or_default());
             sheet.rows.push(std::iter::once("· difference".to_owned()).chain(cells).collect());
         }
@@ -171,7 +173,7 @@ pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Optio
         }
     }
     if let Some(comparison) = comparison {
-        sheet.notes.extend(sentences(study, table, comparison));
+        sheet.notes.extend(sentences(table, comparison));
     }
     // Cells with one reason stand together.
     let mut missing: Vec<(&String, Vec<&str>)> = Vec::new();
@@ -226,7 +228,7 @@ pub fn chosen(study: &Study, table: &Table, figures: &[Figure]) -> Option<Sheet>
 /// The heading, with the text that was really read where it is not the one that the table is about.
 fn title(study: &Study, table: &Table) -> String {
     let trials = table.cells.iter().flatten().map(|cell| study.forecast(*cell)[0].1.settings.text("data.source"));
-    let elsewhere = !study.sizes && table.paper.iter().flatten().any(Option::is_some);
+    let elsewhere = table.sizes != Sizes::Comparable && table.paper.iter().flatten().any(Option::is_some);
     match elsewhere && trials.into_iter().all(|source| source == BUILT_IN) {
         true => format!("{} (here: the built-in language)", table.title),
         false => table.title.clone(),
@@ -244,15 +246,21 @@ fn signed(spread: Spread) -> String {
     format!("{:+.2}{deviation}", spread.mean)
 }
 
-fn sentences(study: &Study, table: &Table, comparison: &Comparison) -> Vec<String> {
+fn sentences(table: &Table, comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     let (order, run) = (&comparison.order, comparison.cells.iter().filter(|b| b.ours.is_some()).count());
-    if study.sizes && run > 0 {
-        let agree = comparison.cells.iter().filter(|b| b.agrees == Some(true)).count();
-        let part = 100.0 * table.tolerance;
-        notes.push(format!("Size: {agree} of {run} figures are within {part} % of the paper's (✓)."));
-    } else if run > 0 {
-        notes.push("Size: not comparable at this scale (another text, smaller models); only the order is.".into());
+    if run > 0 {
+        notes.push(match table.sizes {
+            Sizes::Comparable => {
+                let agree = comparison.cells.iter().filter(|b| b.agrees == Some(true)).count();
+                let part = 100.0 * table.tolerance;
+                format!("Size: {agree} of {run} figures are within {part} % of the paper's (✓).")
+            }
+            Sizes::OtherScale => {
+                "Size: not comparable at this scale (another text, smaller models); only the order is.".into()
+            }
+            Sizes::PartOfText => "Size: not comparable (a part of the text was read); only the order is.".into(),
+        });
     }
     if order.pairs > 0 {
         let mut text =

@@ -17,7 +17,7 @@ const MOST_POINTS: usize = 100;
 /// Writes `table.md`, `table.csv`, `table.tex`, `table.json` and `trials.csv`, and prints the first or (`--json`) the fourth.
 pub fn present(study: &Study, results: &Results, out: &Out, best: Option<f64>, json: bool) -> Outcome {
     let comparisons: Vec<Option<Comparison>> =
-        study.tables.iter().map(|table| compare::compare(study, table, &results.figures)).collect();
+        study.tables.iter().map(|table| compare::compare(table, &results.figures)).collect();
     let mut sheets: Vec<Sheet> = if study.sweep {
         std::iter::once(sweep_sheet(study, results)).chain(points_sheet(study, results)).collect()
     } else {

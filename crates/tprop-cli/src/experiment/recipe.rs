@@ -21,6 +21,7 @@
 //! tolerance = 0.05                 # figures that differ by less agree in size
 //! at = "full"                      # only at this scale; also for rows and columns
 //! quick = { set = …, short = … }   # wins over [scale.quick]; the same with full
+//! full = { part = true }           # less text than the paper had: sizes are not compared; follows by itself from data.max_tokens
 //! rows = { optim.lr = [1, 2], … }  # further rows, one for each point of a grid
 //! [[table.column]]
 //! name = "b5"
@@ -39,7 +40,7 @@ use std::path::Path;
 
 use super::grid::{Grid, shown};
 use super::metric::Metric;
-use super::study::{Cell, Plan, Search, Study, Table};
+use super::study::{Cell, Plan, Search, Sizes, Study, Table};
 use super::sweep_file::MOST_TRIALS;
 use super::toml::{Section, Source};
 use super::trial::merge;
@@ -108,7 +109,6 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
     let searches = searches(file)?;
     let name = path.file_stem().map_or("experiment".into(), |stem| tprop::vocab::printable(&stem.to_string_lossy()));
     let mut study = Study::new(name, file.needed("title")?, file.text("asks")?.unwrap_or_default());
-    study.sizes = amount.sizes;
     study.last = last;
     for (at, table) in file.tables("table")? {
         let keys =
@@ -341,9 +341,10 @@ fn read_table(
         return section.refuse(format!("two tables are called {name}"));
     }
     let set = section.settings("set")?;
-    let (mut scaled, mut short) = (amount.set.clone(), amount.short.clone());
+    let (mut scaled, mut short, mut part) = (amount.set.clone(), amount.short.clone(), false);
     if let Some((at, table)) = section.table(scale.name())? {
-        let own = Section::new(section.source, "a table's scale", table, at, &["set", "short"])?;
+        let own = Section::new(section.source, "a table's scale", table, at, &["set", "short", "part"])?;
+        part = own.flag("part")?;
         scaled = merge(&[&scaled, &own.settings("set")?]);
         short = shortened(merge(&[&short, &own.settings("short")?]), &study.last);
     }
@@ -368,6 +369,7 @@ fn read_table(
         columns: columns.iter().map(|c| c.label.clone()).collect(),
         rows: rows.iter().map(|r| r.label.clone()).collect(),
         cells: Vec::new(),
+        sizes: if amount.sizes { Sizes::Comparable } else { Sizes::OtherScale },
         paper: Vec::new(),
         minus,
         tolerance,
@@ -393,10 +395,12 @@ fn read_table(
                     Plan::Search(plan_search(row.section, points, amount.trials, &short, &full, neighbour)?)
                 }
             };
+            let set = merge(&[base, &set, &column.set, &row.set, &scaled]);
+            part |= merge(&[&set, &study.last]).iter().any(|one| one.name == "data.max_tokens" && one.text != "0");
             cells.push(study.cells.len());
             study.cells.push(Cell {
                 name: full,
-                set: merge(&[base, &set, &column.set, &row.set, &scaled]),
+                set,
                 plan,
                 seeds: amount.seeds.clone(),
                 metric: row.metric.unwrap_or(column.metric),
@@ -409,6 +413,9 @@ fn read_table(
         let figure = |c: &Column| row.paper.get(c.number).copied().filter(|x| x.is_finite());
         table.paper.push(columns.iter().map(figure).collect());
         table.cells.push(cells);
+    }
+    if part && amount.sizes {
+        table.sizes = Sizes::PartOfText;
     }
     study.tables.push(table);
     Ok(())

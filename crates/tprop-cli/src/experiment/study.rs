@@ -31,8 +31,6 @@ pub struct Study {
     pub cells: Vec<Cell>,
     /// How cells are laid out.
     pub tables: Vec<Table>,
-    /// Whether the paper's sizes can be compared with ours, or only their order.
-    pub sizes: bool,
     /// Settings of the command line, which win over all others.
     pub last: Vec<Typed>,
     /// Whether its cells are a sweep's groups.
@@ -92,6 +90,17 @@ pub struct Halving {
     pub factor: u64,
 }
 
+/// Whether the paper's figures can be compared with ours in size, or only in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// The paper's text and models.
+    Comparable,
+    /// Another text, smaller models.
+    OtherScale,
+    /// Less of the text than the paper had.
+    PartOfText,
+}
+
 /// Rows and columns of cells.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -105,6 +114,8 @@ pub struct Table {
     pub columns: Vec<String>,
     /// Cells by row and column.
     pub cells: Vec<Vec<usize>>,
+    /// What the paper's figures can be compared in.
+    pub sizes: Sizes,
     /// The paper's figures, where it has some.
     pub paper: Vec<Vec<Option<f64>>>,
     /// The row from which the paper's figures (and then ours) are differences.
@@ -159,7 +170,7 @@ impl Study {
     /// An experiment whose cells and tables are still to come.
     pub fn new(name: String, title: String, asks: String) -> Self {
         let (cells, tables, last) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, title, asks, cells, tables, sizes: true, last, sweep: false, cache: RefCell::default() }
+        Self { name, title, asks, cells, tables, last, sweep: false, cache: RefCell::default() }
     }
 
     /// Resolves every trial that can be known beforehand, so that a wrong setting is found before anything is written.

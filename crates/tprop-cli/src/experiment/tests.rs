@@ -9,7 +9,7 @@ use super::compare::compare;
 use super::ledger::Ledger;
 use super::recipe::{self, BUILT_IN, Scale};
 use super::results::Results;
-use super::study::{Next, Plan, Study, Verdict, Want};
+use super::study::{Next, Plan, Sizes, Study, Verdict, Want};
 use super::sweep_file;
 use super::trial::{Ended, Progress, Trial};
 use crate::settings::Typed;
@@ -386,11 +386,11 @@ fn recipes_are_refused_with_the_place() {
 
 #[test]
 fn order_and_size_are_told_apart() {
-    let text = RECIPE
+    let with_paper = RECIPE
         .replace("search = \"bptt\"", "paper = [100, 90]")
         .replace("search = \"btprop\"", "paper = [110, 80]")
         .replace("[scale.quick]", "[scale.quick]\nsizes = true");
-    let study = recipe::read(&text, Path::new("r.toml"), Scale::Quick, Vec::new()).unwrap();
+    let study = recipe::read(&with_paper, Path::new("r.toml"), Scale::Quick, Vec::new()).unwrap();
     // Ours: 103, 95 over 120, 96: sizes off by +3, +5.6, +9.1 and +20 %; the last pair (90 > 80) stands the other way round.
     let ppl = |t: &Trial| {
         let bptt = t.settings.text("method") == "bptt";
@@ -404,7 +404,7 @@ fn order_and_size_are_told_apart() {
     let (known, verdicts, _) = simulate(&study, false, ppl);
     let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), ..Ledger::default() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
-    let found = compare(&study, &study.tables[0], &results.figures).unwrap();
+    let found = compare(&study.tables[0], &results.figures).unwrap();
     assert_eq!(
         found.cells.iter().map(|c| c.agrees).collect::<Vec<_>>(),
         [Some(true), Some(false), Some(false), Some(false)]
@@ -415,6 +415,22 @@ fn order_and_size_are_told_apart() {
     assert!(text.contains("+3.0 % ✓") && text.contains("+20.0 %"), "{text}");
     assert!(text.contains("Size: 1 of 4 figures are within 5 %"), "{text}");
     assert!(text.contains("Order: 3 of 4 pairs"), "{text}");
+    // With a part of the text the same figures have nothing to do with the paper's sizes.
+    let part = with_paper.replace("[[table]]", "[[table]]\nquick = { part = true }");
+    for (recipe, last) in [(&part, vec![]), (&with_paper, vec![Typed::argument("data.max_tokens=9_000").unwrap()])] {
+        let study = recipe::read(recipe, Path::new("r.toml"), Scale::Quick, last).unwrap();
+        let found = compare(&study.tables[0], &results.figures).unwrap();
+        assert!(found.cells.iter().all(|c| c.agrees.is_none()), "{found:?}");
+        let text = super::compare::sheet(&study, &study.tables[0], &results.figures, Some(&found)).markdown();
+        assert!(!text.contains("difference") && text.contains("a part of the text was read"), "{text}");
+    }
+    let whole = recipe::read(
+        &with_paper,
+        Path::new("r.toml"),
+        Scale::Quick,
+        vec![Typed::argument("data.max_tokens=0").unwrap()],
+    );
+    assert_eq!(whole.unwrap().tables[0].sizes, Sizes::Comparable);
 }
 
 #[test]
