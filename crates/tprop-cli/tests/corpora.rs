@@ -88,3 +88,31 @@ fn a_model_of_characters_reads_spaces_of_other_texts_as_its_own() {
     let nats = |more: &[&str]| place.run(&[&["eval", "run", "--json"], more].concat()).ok().json()["nats"].clone();
     assert_eq!(nats(&["--data", "other.txt", "--split", "all"]), nats(&["--split", "test"]));
 }
+
+/// A path below the data directory keeps its name, so that a run's settings can be used on another machine.
+#[test]
+fn a_text_below_the_data_directory_is_known_by_its_name() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.join("data/mine")).unwrap();
+    place.write("data/mine/book.txt", "the cat sees the dog\nthe dog sees the cat\n".repeat(60));
+    let words = ["--epochs", "1", "--hidden", "4", "--streams", "2", "eval.streams=2", "--quiet", "--data-dir", "data"];
+    place.run(&[&["train", "mine/book.txt", "--run", "run"], &words[..]].concat()).ok();
+    let settings = std::fs::read_to_string(place.join("run/settings.toml")).unwrap();
+    assert!(settings.contains("source = \"mine/book.txt\""), "{settings}");
+    let dir = place.join("data");
+    assert!(settings.contains(&format!("dir = \"{}\"", dir.display())), "{settings}");
+    // The directory stands in the settings, so nobody has to say it again, wherever they are.
+    std::fs::create_dir(place.join("elsewhere")).unwrap();
+    let run = place.join("run");
+    let mut resume = place.command(&[
+        "resume",
+        run.to_str().unwrap(),
+        "train.epochs=2",
+        "--allow-change",
+        "train.epochs",
+        "--quiet",
+    ]);
+    let ran = resume.current_dir(place.join("elsewhere")).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    place.run(&[&["train", "mine/other.txt", "--run", "run2"], &words[..]].concat()).refused(2, "mine/other.txt");
+}

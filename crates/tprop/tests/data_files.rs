@@ -118,6 +118,12 @@ fn names_are_looked_up_in_the_data_directory() {
     let error = named("wikitext-2", dir.0.path(), Level::Word).expect_err("not there").to_string();
     assert!(error.contains("tprop data get wikitext-2") && error.contains("train.txt"), "{error}");
     assert!(error.contains(dir.0.path().to_str().expect("UTF-8")), "{error}");
+    // Any other path: from here, or below the data directory.
+    dir.file("mine/book.txt", "a cat sat\n".repeat(20));
+    let corpus = named("mine/book.txt", dir.0.path(), Level::Word).expect("found");
+    assert_eq!(corpus.train, read(&config(&dir.0.path().join("mine/book.txt"))).expect("found").train);
+    assert!(matches!(named("", dir.0.path(), Level::Word), Err(CorpusError::Missing(_))));
+    assert!(matches!(named("mine/other.txt", dir.0.path(), Level::Word), Err(CorpusError::Missing(_))));
     let error = named("wikitext-3", dir.0.path(), Level::Word).expect_err("no such set").to_string();
     assert!(error.contains("tprop data list"), "{error}");
 }

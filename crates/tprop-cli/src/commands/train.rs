@@ -260,12 +260,13 @@ fn dry_run(trainer: &mut Trainer<'_, f32>, settings: &Settings, summary: &str, n
     console::data(&format!("{summary}\ntokens   {} per epoch\ntime     {time}\n", grouped(per_epoch)))
 }
 
-/// A run may be resumed from elsewhere, so its settings name files by their full paths.
+/// A run may be resumed from elsewhere, so its settings name files by their full paths; what lies below a data directory is found from anywhere.
 pub fn make_absolute(settings: &mut Settings) {
     let config = settings.corpus();
     let full = |path: &Path| std::path::absolute(path).ok().and_then(|p| p.to_str().map(str::to_owned));
     let named = |source: &str| tprop::corpus::DATASETS.iter().any(|set| set.name == source);
-    if let Some(path) = config.source.filter(|s| *s != table::BUILT_IN && !named(s)).and_then(|s| full(Path::new(&s))) {
+    let file = |source: &str| source != table::BUILT_IN && !named(source) && Path::new(source).exists();
+    if let Some(path) = config.source.filter(|s| file(s)).and_then(|s| full(Path::new(&s))) {
         settings.replace_word("data.source", path);
     }
     if let Some(path) = config.data_dir.and_then(|dir| full(&dir)) {

@@ -32,7 +32,6 @@ use crate::args::Driving;
 use crate::console;
 use crate::failure::{Code, Failure, Outcome};
 use crate::report;
-use crate::settings::table::BUILT_IN;
 use crate::settings::{Settings, Typed};
 use drive::{Driver, Options};
 use estimate::Survey;
@@ -176,20 +175,11 @@ fn select(study: &Study, only: &[String]) -> Outcome<Vec<usize>> {
     Ok((0..study.cells.len()).filter(wanted).collect())
 }
 
-/// A trial's settings with files where they are: a source that is neither a known name nor a path from here may lie in a data directory.
+/// A trial's settings with the data directory of the command line.
 pub fn located(settings: &Settings, data_dir: Option<&str>) -> Settings {
     let mut settings = settings.clone();
     if let Some(dir) = data_dir {
         settings.replace_word("data.dir", absolute(dir));
-    }
-    let config = settings.corpus();
-    if let Some(source) = config.source.filter(|s| s != BUILT_IN && !Path::new(s).exists()) {
-        let known = tprop::corpus::DATASETS.iter().any(|set| set.name == source);
-        let places = tprop::corpus::places(config.data_dir.as_deref());
-        let found = places.iter().map(|place| place.join(&source)).find(|path| path.exists());
-        if let Some(path) = found.filter(|_| !known).and_then(|path| path.to_str().map(str::to_owned)) {
-            settings.replace_word("data.source", absolute(&path));
-        }
     }
     settings
 }

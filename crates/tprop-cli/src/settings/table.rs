@@ -106,7 +106,7 @@ fn rule(values: &Values) -> Rule {
 pub static TABLE: &[Setting] = &[
     flagged("data.source", "data", "A text file, a directory with train/valid/test files, the name of a known data set, or `built-in`",
         Text, Is(BUILT_IN)),
-    flagged("data.dir", "data-dir", "Where names of data sets are looked up first (then $TPROP_DATA and the user's data directory)",
+    flagged("data.dir", "data-dir", "Where names of data sets, and paths that are not here, are looked up first (then $TPROP_DATA and the user's data directory)",
         Text, Is("")),
     flagged("data.level", "level", "What a token is",
         Choice(&["word", "char", "byte"]), Is("word")),

@@ -102,7 +102,7 @@ pub fn places(data_dir: Option<&Path>) -> Vec<PathBuf> {
     places
 }
 
-/// A name is looked up in the data directories first and then taken as a path.
+/// A name is looked up in the data directories first and then taken as a path, from here or, if there is nothing, from a data directory.
 pub(super) fn find(source: &str, data_dir: Option<&Path>) -> Result<Found, CorpusError> {
     static KNOWN: [Dataset; 6] = DATASETS;
     let named = KNOWN.iter().find(|set| set.name == source);
@@ -115,17 +115,20 @@ pub(super) fn find(source: &str, data_dir: Option<&Path>) -> Result<Found, Corpu
             return Ok(found);
         }
     }
-    let path = Path::new(source);
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => directory(path),
-        Ok(_) => Ok(Found::One { path: path.to_owned(), set: None }),
+    let mut path = PathBuf::from(source);
+    if named.is_none() && !source.is_empty() && !path.exists() {
+        path = places.iter().map(|place| place.join(source)).find(|path| path.exists()).unwrap_or(path);
+    }
+    match std::fs::metadata(&path) {
+        Ok(meta) if meta.is_dir() => directory(&path),
+        Ok(_) => Ok(Found::One { path, set: None }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(match named {
             Some(set) => {
                 CorpusError::NotHere { name: source.to_owned(), get: set.get, looked: places, files: set.files }
             }
             None => CorpusError::Missing(source.to_owned()),
         }),
-        Err(e) => Err(CorpusError::Io { path: path.to_owned(), source: e }),
+        Err(e) => Err(CorpusError::Io { path, source: e }),
     }
 }
 
