@@ -1,0 +1,317 @@
+//! What a user chooses of a method: one configuration each, choices as enums that carry their own settings.
+
+use super::{Bptt, Btprop, Learner, Method};
+use crate::objective::{Constraint, Penalty};
+use crate::real::Real;
+
+/// Which method, with its own settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MethodConfig {
+    /// Truncated back-propagation through time.
+    Bptt(BpttConfig),
+    /// Block target propagation.
+    Btprop(BtpropConfig),
+}
+
+impl MethodConfig {
+    /// The method, planned for a training split. The text says what does not fit.
+    pub fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, String> {
+        match self {
+            MethodConfig::Bptt(config) => Ok(Box::new(Bptt::new(config.clone(), learner)?)),
+            MethodConfig::Btprop(config) => Ok(Box::new(Btprop::new(config.clone(), learner)?)),
+        }
+    }
+
+    /// Tokens of the shortest training split that can be worked on.
+    pub fn least_tokens(&self) -> usize {
+        match self {
+            MethodConfig::Bptt(config) => config.least_tokens(),
+            MethodConfig::Btprop(config) => config.least_tokens(),
+        }
+    }
+
+    /// Positions of a block.
+    pub fn positions(&self) -> usize {
+        match self {
+            MethodConfig::Bptt(config) => config.window,
+            MethodConfig::Btprop(config) => config.block,
+        }
+    }
+}
+
+/// When θ is updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    /// After each window, or after each `accumulate` windows.
+    Mini {
+        /// Windows per update.
+        accumulate: usize,
+    },
+    /// Once per pass over the corpus.
+    Full,
+}
+
+/// Truncated BPTT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BpttConfig {
+    /// K: steps of a window.
+    pub window: usize,
+    /// Streams side by side.
+    pub streams: usize,
+    /// Windows per update.
+    pub batch: Batch,
+}
+
+impl BpttConfig {
+    /// One window of all streams, and the token behind it.
+    pub(super) fn least_tokens(&self) -> usize {
+        self.streams.saturating_mul(self.window).saturating_add(1)
+    }
+}
+
+/// Block target propagation: free states every B steps, tied to the recurrence by a penalty and perhaps duals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BtpropConfig {
+    /// B: steps of a block; 1 is TPROP.
+    pub block: usize,
+    /// M: consecutive blocks of a window (in batch mode the whole corpus is one window).
+    pub blocks: usize,
+    /// S: streams side by side.
+    pub streams: usize,
+    /// Windows per update, or the whole corpus.
+    pub batch: Batch,
+    /// Order of updates and duals.
+    pub solver: Solver,
+    /// λ at the beginning.
+    pub lambda: f64,
+    /// How λ moves.
+    pub lambda_schedule: LambdaSchedule,
+    /// D_k
+    pub penalty: Penalty,
+    /// Where states may be.
+    pub constraint: Constraint,
+    /// Which state the loss looks at.
+    pub loss: LossOn,
+    /// Where a window's states come from.
+    pub init: Init,
+    /// Whether the first block's start may move.
+    pub first: First,
+    /// What the last block is tied to.
+    pub last: Last,
+    /// How states are updated.
+    pub states: StateConfig,
+    /// Whether starts move with the targets.
+    pub starts: Starts,
+    /// θ steps per window.
+    pub theta_steps: usize,
+    /// How θ is updated.
+    pub theta_solver: ThetaSolver,
+    /// A vocabulary item without weight in the loss.
+    pub ignore: Ignore,
+    /// Exchanges by which boundary states of other ranks may lag.
+    pub staleness: usize,
+}
+
+impl BtpropConfig {
+    /// Blocks of a window and windows of an epoch, in streams of so many tokens.
+    pub(super) fn windows(&self, length: usize) -> (usize, usize) {
+        match self.batch {
+            Batch::Full => (length / self.block, 1),
+            Batch::Mini { .. } => (self.blocks, length / self.block / self.blocks),
+        }
+    }
+
+    /// Blocks of the smallest window.
+    pub(super) fn least_blocks(&self) -> usize {
+        if self.batch == Batch::Full { 2 } else { self.blocks }
+    }
+
+    /// One window of all streams, and the token behind it.
+    pub(super) fn least_tokens(&self) -> usize {
+        self.streams.saturating_mul(self.least_blocks()).saturating_mul(self.block).saturating_add(1)
+    }
+}
+
+/// A vocabulary item without weight in the loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignore {
+    /// None: every token counts.
+    None,
+    /// The one that the training text begins with, as in the release.
+    First,
+    /// This one.
+    Token(u32),
+}
+
+/// Order of updates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Solver {
+    /// States, then θ; no duals.
+    Penalty,
+    /// States, θ, duals (or duals before θ).
+    Admm {
+        /// The duals.
+        duals: DualConfig,
+        /// The release's order: states, duals, θ.
+        before_theta: bool,
+    },
+    /// States and θ together, then duals.
+    Alm {
+        /// The duals.
+        duals: DualConfig,
+        /// Joint steps per window.
+        joint_steps: usize,
+    },
+}
+
+impl Solver {
+    /// The duals, if the solver has any.
+    pub fn duals(&self) -> Option<&DualConfig> {
+        match self {
+            Solver::Penalty => None,
+            Solver::Admm { duals, .. } | Solver::Alm { duals, .. } => Some(duals),
+        }
+    }
+}
+
+/// How duals move.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DualConfig {
+    /// α
+    pub rate: f64,
+    /// The rule.
+    pub rule: DualRule,
+    /// First epoch (from 1) in which they move.
+    pub start_epoch: usize,
+    /// Kept from epoch to epoch (always so in batch mode), or 0 at the beginning of each window.
+    pub stored: bool,
+}
+
+/// How a dual follows its residual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DualRule {
+    /// u ← u + α r
+    Scaled,
+    /// u ← u + α λ (r + u)
+    Gradient,
+    /// u ← u + α λ r / (S·M), as the release does.
+    Mean,
+}
+
+/// How λ moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LambdaSchedule {
+    /// Not at all.
+    Constant,
+    /// Times this factor after each epoch.
+    Geometric(f64),
+    /// After each epoch, up or down by the factor when the residual and the movement of the states differ more than
+    /// tenfold (residual balancing); scaled duals are rescaled with it.
+    Balance(f64),
+}
+
+/// Which state the loss looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossOn {
+    /// ĥ, what the recurrence predicts.
+    Predicted,
+    /// The free state itself (B = 1 only).
+    Free,
+}
+
+/// Where a window's states come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Init {
+    /// The rest state everywhere.
+    Zero,
+    /// Sweeps over all blocks at once, the first from the rest state.
+    Parallel {
+        /// Number of sweeps.
+        sweeps: usize,
+    },
+    /// Sweeps from the states that the last epoch left.
+    Stored {
+        /// Number of sweeps; 0 takes the states as they are.
+        sweeps: usize,
+    },
+    /// Block after block: exact.
+    Sequential,
+}
+
+/// Whether the first block's start may move in the state steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// It stays the end state carried from the window before.
+    Fixed,
+    /// It moves, as in the release.
+    Free,
+}
+
+/// What the last block of a window is tied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Last {
+    /// Nothing.
+    None,
+    /// 0.
+    Zero,
+    /// A target that begins at 0 and moves, as in the release.
+    Free0,
+}
+
+/// Whether starts move with the targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starts {
+    /// One variable is both (the paper).
+    Moving,
+    /// Starts stay where the init put them; only targets move. With `sequential` and ηλ = 1, n state steps make the
+    /// gradient that of BPTT reaching n blocks back.
+    Held,
+}
+
+/// How states are updated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StateConfig {
+    /// Steps per window.
+    pub steps: usize,
+    /// η
+    pub rate: f64,
+    /// The rule.
+    pub rule: StateRule,
+    /// Slope per block, S·M·∂L/∂s, or ∂L/∂s as it is.
+    pub scale: StateScale,
+    /// Largest norm of a block's slope; 0 is off.
+    pub clip: f64,
+    /// Stop the steps of a window once the states move less than this (root mean square); 0 is off.
+    pub tolerance: f64,
+}
+
+/// Update rule of the states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateRule {
+    /// Plain gradient steps.
+    Sgd,
+    /// Adagrad; its accumulator is fresh in each minibatch and kept in batch mode.
+    Adagrad,
+}
+
+/// Which slope the state rule sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateScale {
+    /// S·M·∂L/∂s: a step does not shrink with the number of blocks.
+    Block,
+    /// ∂L/∂s
+    Mean,
+}
+
+/// How θ is updated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ThetaSolver {
+    /// By the optimiser.
+    Gradient,
+    /// The cell's weights and the states in closed form (multiplicative cells, loss on free states, B = 1), the output layer and
+    /// the embedding by the optimiser. Needs the feature `least-squares`. See [`super::least_squares`].
+    LeastSquares {
+        /// Weight of ‖θ − θ_old‖² beside Σ ‖F − (t − u)‖² over a window's rows; above 0.
+        ridge: f64,
+    },
+}
