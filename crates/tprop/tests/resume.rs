@@ -4,6 +4,7 @@
 
 mod common;
 use common::{CELLS, VOCAB, duals, plain, tokens};
+use sha2::{Digest, Sha256};
 use tprop::cell::CellKind;
 use tprop::checkpoint::Snapshot;
 use tprop::comm::Solo;
@@ -235,4 +236,60 @@ fn what_does_not_fit_is_named() {
     let mut double = Trainer::new(&Model::<f64>::new(small(4)), data, config(bptt, "adagrad"), &Solo)
         .map(|mut t| t.restore(&snapshot, None).unwrap_err().to_string());
     assert!(double.as_mut().unwrap().contains("embed.weight is F32"));
+}
+
+/// Runs that version 0.1.0 left in the middle of a window, and the hash of the weights that it would have come to.
+/// They were written by `TPROP_WINDOWS=write cargo test -p tprop --test resume` on that version's code.
+#[test]
+fn windows_that_version_0_1_0_left_open_are_finished_as_it_would_have() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/version-0.1.0");
+    let write = std::env::var("TPROP_WINDOWS").is_ok_and(|word| word == "write");
+    let hash = |weights: &[f32]| {
+        let bytes: Vec<u8> = weights.iter().flat_map(|w| w.to_le_bytes()).collect();
+        Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let open = [
+        ("mini admm, stored states and duals", CellKind::Lstm),
+        ("mini alm", CellKind::Gru),
+        ("mini reach", CellKind::Gru),
+        ("full admm", CellKind::Gru),
+        ("full held, kl", CellKind::Gru),
+        ("full free", CellKind::Gru),
+    ];
+    for (name, cell) in open {
+        let method = methods().into_iter().find(|(other, _)| *other == name).expect("a method of this name").1;
+        let model = Model::<f32>::new(ModelConfig { cell, hidden: 4, embed: 3, tape_mb: 0, ..ModelConfig::new(VOCAB) });
+        let optim = OptimConfig { rule: Rule::named("adagrad", None).unwrap(), rate: 0.02, clip: 0.5 };
+        let (anneal, epochs, patience, seed, eval_streams) = (2.0, 3, 2, 1, 3);
+        let config = TrainConfig { method, optim, anneal, epochs, patience, seed, eval_streams };
+        let (text, valid, test) = (tokens(420), tokens(40), tokens(31));
+        let data = Data::new(&text, &valid, &test);
+        let fresh = || Trainer::new(&model, data, config.clone(), &Solo).unwrap();
+        let witness = |patience| Witness { events: vec![], asked: 0, patience, last: None, best: None, end: None };
+        let file = folder.join(name.replace([' ', ','], "-"));
+        if write {
+            let mut all = fresh();
+            all.run(&mut witness(usize::MAX)).unwrap();
+            // In the second window of the first epoch, or in its second pass, between two chunks.
+            for asked in 10.. {
+                let mut left = witness(asked);
+                fresh().run(&mut left).unwrap();
+                let last = Snapshot::decode(left.last.as_ref().unwrap()).unwrap();
+                if last.count("btprop.done") > Some(1) && last.count("btprop.piece") > Some(0) {
+                    std::fs::create_dir_all(&folder).unwrap();
+                    let best = left.best.as_ref().map_or(&[][..], |best| best);
+                    std::fs::write(file.with_extension("safetensors"), left.last.unwrap()).unwrap();
+                    std::fs::write(file.with_extension("best"), best).unwrap();
+                    std::fs::write(file.with_extension("sha256"), hash(all.params().all())).unwrap();
+                    break;
+                }
+            }
+        }
+        let read = |kind: &str| std::fs::read(file.with_extension(kind)).unwrap();
+        let best = Some(read("best")).filter(|bytes| !bytes.is_empty()).map(|bytes| Snapshot::decode(&bytes).unwrap());
+        let mut trainer = fresh();
+        trainer.restore(&Snapshot::decode(&read("safetensors")).unwrap(), best.as_ref()).unwrap();
+        trainer.run(&mut witness(usize::MAX)).unwrap();
+        assert_eq!(hash(trainer.params().all()), String::from_utf8(read("sha256")).unwrap(), "{name}");
+    }
 }

@@ -116,3 +116,21 @@ pub fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
     args.extend(more);
     args
 }
+
+/// The hash of names, shapes and bytes of all tensors of a safetensors file.
+pub fn tensors_hash(path: &Path) -> String {
+    use sha2::Digest;
+    let bytes = std::fs::read(path).expect("exported");
+    let head = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&bytes[8..8 + head]).expect("a header");
+    let mut names: Vec<_> = header.keys().filter(|name| *name != "__metadata__").collect();
+    names.sort();
+    let mut hash = sha2::Sha256::new();
+    for name in names {
+        let at = |i: usize| header[name]["data_offsets"][i].as_u64().unwrap() as usize + 8 + head;
+        hash.update(format!("{name} {}\n", header[name]["shape"]));
+        hash.update(&bytes[at(0)..at(1)]);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

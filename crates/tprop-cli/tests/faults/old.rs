@@ -5,7 +5,7 @@ use std::path::Path;
 use tprop::checkpoint::Store;
 use tprop::record::{self, Event};
 
-use crate::common::Place;
+use crate::common::{Place, tensors_hash};
 
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
@@ -42,4 +42,35 @@ fn format_1_still_loads() {
     let Some(Event::End(end)) = events.last() else { panic!("{:?}", events.last()) };
     assert_eq!((end.reason.as_str(), end.step), ("epochs", 50));
     assert!(events.iter().filter(|event| matches!(event, Event::Eval(_))).count() == 2);
+}
+
+/// Runs as version 0.1.0 left them when it was killed, and what it came to when it resumed them itself (`expected.json`): this version
+/// must read, evaluate, resume and export them equally.
+#[test]
+fn runs_of_version_0_1_0_go_on_as_there() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/version-0.1.0");
+    let expected: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("expected.json")).unwrap()).unwrap();
+    for (name, expected) in expected.as_object().unwrap() {
+        let place = Place::new();
+        copy(&folder.join(name), &place.join(name));
+        let close = |found: &serde_json::Value, wanted: &serde_json::Value| {
+            let (found, wanted) = (found.as_f64().unwrap(), wanted.as_f64().unwrap());
+            assert!((found - wanted).abs() <= 1e-10 * wanted, "{name}: {found} for {wanted}");
+        };
+        let read = place.run(&["eval", name, "--json"]).ok().json();
+        close(&read["perplexity"], &expected["perplexity_before"]);
+        place.run(&["resume", name, "--quiet"]).ok();
+        let read = place.run(&["eval", name, "--json", "--split", "test"]).ok().json();
+        close(&read["perplexity"], &expected["perplexity_after"]);
+        place.run(&["export", name, "--out", "exported"]).ok();
+        assert_eq!(
+            tensors_hash(&place.join("exported/model.safetensors")),
+            expected["weights"].as_str().unwrap(),
+            "{name}"
+        );
+        let events = record::read(&place.join(name).join("record.jsonl")).unwrap();
+        let evals = events.iter().filter(|event| matches!(event, Event::Eval(_))).count();
+        assert_eq!(evals as u64, expected["evaluations"].as_u64().unwrap(), "{name}");
+    }
 }
