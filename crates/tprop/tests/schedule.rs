@@ -1,10 +1,12 @@
-//! What happens between updates and epochs: when the learning rate falls, when a run stops, and what an update of several windows is.
+//! What happens between updates and epochs: when the learning rate falls, when a run stops, what an update of several windows is, and
+//! what an evaluation reads.
 //! (How far boundary states may lag is in `definition`.)
 
 mod common;
 use common::*;
 use tprop::cell::CellKind;
 use tprop::comm::Solo;
+use tprop::eval::Reader;
 use tprop::method::*;
 use tprop::optim::{OptimConfig, Rule};
 use tprop::record::{End, Eval, Event, RateChange, Step};
@@ -30,19 +32,23 @@ impl Record {
     }
 }
 
+fn config() -> TrainConfig {
+    TrainConfig {
+        method: MethodConfig::Bptt(BpttConfig { window: 4, streams: 2, batch: Batch::Mini { accumulate: 1 } }),
+        optim: OptimConfig { rule: Rule::Sgd, rate: RATE, clip: 0.0 },
+        anneal: 0.0,
+        epochs: EPOCHS,
+        patience: 0,
+        seed: 1,
+        eval_streams: 2,
+    }
+}
+
 /// A run with a learning rate so large that validation gets better and worse.
 fn run(anneal: f64, patience: usize) -> Record {
     let model = model(CellKind::Gru, 1);
     let (train, valid) = (tokens(49), tokens(120)[80..].to_vec());
-    let config = TrainConfig {
-        method: MethodConfig::Bptt(BpttConfig { window: 4, streams: 2, batch: Batch::Mini { accumulate: 1 } }),
-        optim: OptimConfig { rule: Rule::Sgd, rate: RATE, clip: 0.0 },
-        anneal,
-        epochs: EPOCHS,
-        patience,
-        seed: 1,
-        eval_streams: 2,
-    };
+    let config = TrainConfig { anneal, patience, ..config() };
     let mut record = Record::default();
     let mut trainer = Trainer::new(&model, Data::new(&train, &valid, &[]), config, &Solo).unwrap();
     let mut watch = |event: &Event| match event {
@@ -130,5 +136,45 @@ fn accumulated_windows_are_averaged() {
             assert_eq!(tokens, [12, 12, 6], "{cell:?}");
             assert_eq!(method.advance(&mut l, &mut || false), Advance::EpochEnd);
         }
+    }
+}
+
+/// The test split is read with the best weights, not with the last ones.
+#[test]
+fn the_test_split_is_read_with_the_best_weights() {
+    let model = model(CellKind::Gru, 1);
+    let (train, valid, test) = (tokens(49), tokens(120)[80..].to_vec(), tokens(160)[120..].to_vec());
+    let mut trainer = Trainer::new(&model, Data::new(&train, &valid, &test), config(), &Solo).unwrap();
+    let end = trainer.run(&mut |_: &Event| {}).unwrap();
+    let read = |params| Reader::new(5).read(&model, params, &test, 2).perplexity();
+    let (best, last) = (read(trainer.best_params()), read(trainer.params()));
+    assert!((best - last).abs() > 1e-3, "the last weights are to be others than the best");
+    assert_eq!(end.test_ppl.map(|ppl| (ppl - best).abs() < 1e-9), Some(true), "{end:?}: {best}");
+    assert_eq!(trainer.best_epoch(), Some(end.best_epoch));
+}
+
+/// Evaluations read the beginning of the training text: as much as the validation split has, at least 10,000 tokens. Without a
+/// validation split that reading decides.
+#[test]
+fn the_beginning_of_the_training_text_is_read() {
+    let model = model(CellKind::Elman(tprop::cell::Activation::Tanh), 1);
+    let text = tokens(12_001);
+    let method = MethodConfig::Bptt(BpttConfig { window: 50, streams: 20, batch: Batch::Full });
+    for (valid, length) in [(0, 10_000), (41, 10_000), (11_000, 11_000), (12_001, 12_001)] {
+        let config = TrainConfig { method: method.clone(), epochs: 1, eval_streams: 3, ..config() };
+        let mut trainer =
+            Trainer::new(&model, Data::new(&text, &text[text.len() - valid..], &[]), config, &Solo).unwrap();
+        let mut eval = None;
+        let mut watch = |event: &Event| {
+            if let Event::Eval(seen) = event {
+                eval = Some((**seen).clone());
+            }
+        };
+        trainer.run(&mut watch).unwrap();
+        let eval = eval.expect("one evaluation");
+        let read = |text: &[u32]| Reader::new(32).read(&model, trainer.params(), text, 3).perplexity();
+        assert_eq!(eval.train_ppl, read(&text[..length]), "{valid} tokens of validation");
+        let wanted = if valid == 0 { eval.train_ppl } else { read(&text[text.len() - valid..]) };
+        assert_eq!(eval.valid_ppl, wanted, "{valid} tokens of validation");
     }
 }
