@@ -1,0 +1,656 @@
+//! Block target propagation as docs/math.md defines it, sections 4 to 8: nothing is cached, every pass computes everything.
+//!
+//! Row q = k·S + i is block k of stream i; slot q is its start, and slot q + S its target.
+
+use std::collections::BTreeSet;
+
+use tprop::method::*;
+use tprop::objective::{Constraint, Direction, Penalty};
+
+use super::net::{Matrix, Theta, Vector, add, add_scaled, dot, minus, norm, zeros_like};
+use super::run::{Coupling, Learner, Update};
+
+/// ε of the states' Adagrad.
+const STATE_EPS: f64 = 1e-5;
+/// |s| of a `tanh` state stays below 1 by this much, so that it has a z.
+const RIM: f64 = 1e-6;
+/// λ moves under `balance` when one side is so many times the other.
+const BALANCE: f64 = 10.0;
+
+pub struct Btprop {
+    config: BtpropConfig,
+    /// M, and the windows of an epoch.
+    blocks: usize,
+    windows: usize,
+    ignore: Option<usize>,
+    pub lambda: f64,
+    /// Inputs and targets of the window's rows.
+    tokens: Vec<(Vec<usize>, Vec<usize>)>,
+    /// s of all slots.
+    starts: Matrix,
+    /// The variable that moves (s, or t if the starts are held) after the init and after each state step; the last is the present.
+    history: Vec<Matrix>,
+    /// z of the constraints that keep one.
+    latent: Matrix,
+    /// Adagrad's Σ g².
+    squares: Matrix,
+    /// u of all rows; 0 without duals.
+    duals: Matrix,
+    /// What the last epoch left of each window.
+    stored: Vec<Matrix>,
+    stored_duals: Vec<Matrix>,
+    /// F_M of the last θ pass of the window before, one a stream.
+    carried: Matrix,
+    /// Blocks with which ranks but the first begin.
+    shards: Vec<usize>,
+    epoch: usize,
+    epoch_residual: f64,
+    epoch_moved: f64,
+}
+
+/// L at one point with its gradients.
+struct Look {
+    nats: f64,
+    by_position: Vector,
+    ends: Matrix,
+    d_start: Matrix,
+    d_target: Matrix,
+    d_theta: Theta,
+    coupling: Coupling,
+}
+
+impl Btprop {
+    pub fn new(config: BtpropConfig, l: &Learner, shards: &[usize]) -> Self {
+        let length = l.length(config.streams);
+        let (blocks, windows) = match config.batch {
+            Batch::Mini { .. } => (config.blocks, length / config.block / config.blocks),
+            Batch::Full => (length / config.block, 1),
+        };
+        let (rows, s) = (blocks * config.streams, config.streams);
+        let zeros = |n: usize| vec![vec![0.0; l.net.width()]; n];
+        let rest = |n: usize| vec![l.net.initial_state(); n];
+        Self {
+            ignore: match config.ignore {
+                Ignore::None => None,
+                Ignore::First => Some(l.text[0]),
+                Ignore::Token(token) => Some(token as usize),
+            },
+            lambda: config.lambda,
+            tokens: Vec::new(),
+            starts: rest(rows + s),
+            history: vec![rest(rows + s)],
+            latent: zeros(rows + s),
+            squares: zeros(rows + s),
+            duals: zeros(rows),
+            stored: vec![rest(rows); windows],
+            stored_duals: vec![zeros(rows); windows],
+            carried: rest(s),
+            shards: shards.to_vec(),
+            epoch: 0,
+            epoch_residual: 0.0,
+            epoch_moved: 0.0,
+            blocks,
+            windows,
+            config,
+        }
+    }
+
+    /// One pass over the text.
+    pub fn epoch(&mut self, l: &mut Learner, epoch: usize) -> Vec<Update> {
+        if epoch > 1 {
+            self.reschedule(l);
+        }
+        self.epoch = epoch;
+        (self.epoch_residual, self.epoch_moved) = (0.0, 0.0);
+        self.carried.fill(l.net.initial_state());
+        (0..self.windows).map(|window| self.window(l, window)).collect()
+    }
+
+    /// The algorithm box.
+    fn window(&mut self, l: &mut Learner, window: usize) -> Update {
+        let (s, b) = (self.config.streams, self.config.block);
+        let at = |k: usize| (window * self.blocks + k) * b;
+        self.tokens = (0..self.rows()).map(|q| l.tokens(s, q % s, at(q / s), b)).collect();
+        self.init_states(l, window);
+        let mut moved = 0.0;
+        let seen = match self.config.solver {
+            Solver::Penalty => {
+                moved += self.state_steps(l);
+                self.theta_steps(l)
+            }
+            Solver::Admm { duals, before_theta } => {
+                moved += self.state_steps(l);
+                if before_theta {
+                    self.dual_step(l, duals);
+                }
+                let seen = self.theta_steps(l);
+                if !before_theta {
+                    self.dual_step(l, duals);
+                }
+                seen
+            }
+            Solver::Alm { duals, joint_steps } => {
+                let mut seen = None;
+                for _ in 0..joint_steps {
+                    // Both from the same gradients.
+                    let look = self.look(l);
+                    moved += self.state_step(l, &look).0;
+                    let norm = self.theta_step(l, &look);
+                    seen = Some((look, norm));
+                }
+                self.dual_step(l, duals);
+                seen.unwrap()
+            }
+        };
+        self.stored[window] = self.starts[..self.rows()].to_vec();
+        self.stored_duals[window] = self.duals.clone();
+        let (look, norm) = seen;
+        let movable = self.movable_slots().len() as f64;
+        let coupling = Coupling { moved, movable, ..look.coupling };
+        self.epoch_residual += coupling.residual;
+        self.epoch_moved += moved;
+        let tokens = (self.rows() * b) as u64;
+        Update {
+            nats: look.nats,
+            tokens,
+            norm,
+            by_position: look.by_position,
+            coupling: Some(coupling),
+            theta: l.theta.clone(),
+        }
+    }
+
+    // ---- the window's shape
+
+    fn rows(&self) -> usize {
+        self.blocks * self.config.streams
+    }
+
+    /// Slots whose state (target, if the starts are held) may move.
+    fn movable_slots(&self) -> Vec<usize> {
+        let (s, rows) = (self.config.streams, self.rows());
+        let first = self.config.first == First::Free && self.config.starts == Starts::Moving;
+        let last = self.config.last == Last::Free0 || self.config.loss == LossOn::Free;
+        (if first { 0 } else { s }..if last { rows + s } else { rows }).collect()
+    }
+
+    /// Rows that are tied to a target.
+    fn tied_rows(&self) -> Vec<usize> {
+        let all = self.config.last != Last::None || self.config.loss == LossOn::Free;
+        (0..self.rows()).filter(|&q| all || self.inside(q)).collect()
+    }
+
+    /// Whether the boundary behind row q lies inside the window.
+    fn inside(&self, q: usize) -> bool {
+        q + self.config.streams < self.rows()
+    }
+
+    /// What moves: s, or t if the starts are held.
+    fn variable(&self) -> &Matrix {
+        self.history.last().unwrap()
+    }
+
+    /// t_{k+1}; where a rank ends, as it was `staleness` steps ago.
+    fn target(&self, q: usize) -> &Vector {
+        let s = self.config.streams;
+        let late = if self.shards.contains(&(q / s + 1)) { self.config.staleness } else { 0 };
+        &self.history[(self.history.len() - 1).saturating_sub(late)][q + s]
+    }
+
+    // ---- section 4: the objective and its gradients
+
+    /// (4) to (7) at the present states and θ.
+    fn look(&self, l: &Learner) -> Look {
+        let (rows, b, width) = (self.rows(), self.config.block, l.net.width());
+        let n = rows as f64;
+        let (top, tied) = (l.net.h(l.net.layers - 1), self.tied_rows());
+        let mut look = Look {
+            nats: 0.0,
+            by_position: vec![0.0; b],
+            ends: Vec::new(),
+            d_start: Vec::new(),
+            d_target: vec![vec![0.0; width]; rows],
+            d_theta: zeros_like(&l.theta),
+            coupling: Coupling::default(),
+        };
+        for q in 0..rows {
+            let (inputs, targets) = &self.tokens[q];
+            let states = l.net.run(&l.theta, inputs, &self.starts[q]); // (1)
+            let (end, target) = (&states[b], self.target(q));
+            let mut d_tops = vec![vec![0.0; l.net.hidden]; b];
+            let mut d_end = vec![0.0; width];
+            for t in 0..b {
+                let h = match self.config.loss {
+                    LossOn::Predicted => l.net.top(&states[t + 1]),
+                    LossOn::Free => l.net.top(target),
+                };
+                let scale = 1.0 / (n * b as f64);
+                let (nats, d_h) = l.net.nats(&l.theta, h, targets[t], self.ignore, scale, &mut look.d_theta); // (2)
+                look.by_position[t] += nats;
+                match self.config.loss {
+                    LossOn::Predicted => d_tops[t] = d_h,
+                    LossOn::Free => add(&mut look.d_target[q][top.clone()], &d_h),
+                }
+            }
+            if tied.contains(&q) {
+                let (c, d_f, d_t) = self.coupling(l, end, target, &self.duals[q], 1.0 / n, &mut look.d_theta);
+                look.coupling.penalty += c / n;
+                d_end = d_f; // (6)
+                add(&mut look.d_target[q], &d_t);
+            }
+            if self.inside(q) {
+                let c = &mut look.coupling;
+                let r = norm(&minus(end, target));
+                c.boundaries += 1.0;
+                c.residual += r;
+                c.residual_max = c.residual_max.max(r);
+                c.state += norm(target);
+                c.dual += norm(&self.duals[q]);
+            }
+            look.d_start.push(l.net.back(&l.theta, inputs, &states, &d_tops, &d_end, &mut look.d_theta)); // (3)
+            look.ends.push(end.clone());
+        }
+        look.nats = look.by_position.iter().sum();
+        look.coupling.objective = look.nats / (n * b as f64) + look.coupling.penalty; // (4)
+        look
+    }
+
+    /// (5): C_k, and `scale` times its gradients in F and t (6); that in θ is added to `d_theta`.
+    fn coupling(
+        &self,
+        l: &Learner,
+        f: &[f64],
+        t: &[f64],
+        u: &[f64],
+        scale: f64,
+        d_theta: &mut Theta,
+    ) -> (f64, Vector, Vector) {
+        let r = minus(f, t);
+        let weight = self.lambda * scale;
+        let top = l.net.h(l.net.layers - 1);
+        let mut c = dot(u, &r);
+        let (mut d_f, mut d_t) = (vec![0.0; f.len()], vec![0.0; f.len()]);
+        add_scaled(&mut d_f, u, weight);
+        add_scaled(&mut d_t, u, -weight);
+        for j in 0..r.len() {
+            let l2 = match self.config.penalty {
+                Penalty::L2 | Penalty::L2Kl(_) => true,
+                Penalty::Kl(_) => !top.contains(&j),
+            };
+            if l2 {
+                c += 0.5 * r[j] * r[j];
+                d_f[j] += weight * r[j];
+                d_t[j] -= weight * r[j];
+            }
+        }
+        if let Penalty::Kl(direction) | Penalty::L2Kl(direction) = self.config.penalty {
+            let (h_f, h_t) = (l.net.top(f), l.net.top(t));
+            let (log_f, log_t) = (l.net.log_softmax(&l.theta, h_f), l.net.log_softmax(&l.theta, h_t));
+            let (d, in_f, in_t) = match direction {
+                Direction::Forward => divergence(&log_f, &log_t),
+                Direction::Reverse => {
+                    let (d, in_t, in_f) = divergence(&log_t, &log_f);
+                    (d, in_f, in_t)
+                }
+            };
+            c += d;
+            for (h, d_logits, d_state) in [(h_f, in_f, &mut d_f), (h_t, in_t, &mut d_t)] {
+                let d_logits: Vector = d_logits.iter().map(|d| weight * d).collect();
+                let d_h = l.net.output_back(&l.theta, h, &d_logits, d_theta);
+                add(&mut d_state[top.clone()], &d_h);
+            }
+        }
+        (self.lambda * c, d_f, d_t)
+    }
+
+    /// (7): ∂L/∂s of a slot, from the block that starts there and the block that aims at it.
+    fn state_gradient(&self, look: &Look, slot: usize) -> Vector {
+        let mut g = vec![0.0; look.ends[0].len()];
+        if slot < self.rows() {
+            add(&mut g, &look.d_start[slot]);
+        }
+        if slot >= self.config.streams {
+            add(&mut g, &look.d_target[slot - self.config.streams]);
+        }
+        g
+    }
+
+    // ---- section 5: solvers
+
+    /// State steps until their number is reached, or the states have settled. Returns Σ ‖Δs‖.
+    fn state_steps(&mut self, l: &mut Learner) -> f64 {
+        let mut moved = 0.0;
+        for step in 1..=self.config.states.steps {
+            let look = self.look(l);
+            let (way, root_mean_square) = self.state_step(l, &look);
+            moved += way;
+            if self.config.states.tolerance > 0.0 && root_mean_square < self.config.states.tolerance {
+                let early = step < self.config.states.steps;
+                l.facts.insert(if early { "settled early" } else { "settled in the last step" });
+                return moved;
+            }
+            l.facts.insert("not settled");
+        }
+        moved
+    }
+
+    /// (8): s ← s − η · S·M · ∂L/∂s for all that may move, at once. Returns Σ ‖Δs‖ and the root mean square of all values of Δs.
+    fn state_step(&mut self, l: &mut Learner, look: &Look) -> (f64, f64) {
+        let StateConfig { rate, rule, scale, clip, .. } = self.config.states;
+        let factor = match scale {
+            StateScale::Block => self.rows() as f64,
+            StateScale::Mean => 1.0,
+        };
+        let mut next = self.variable().clone();
+        let (mut way, mut squares, mut values) = (0.0, 0.0, 0.0);
+        for slot in self.movable_slots() {
+            let mut g: Vector = self.state_gradient(look, slot).iter().map(|g| factor * g).collect();
+            let old = next[slot].clone();
+            if self.config.constraint == Constraint::Tanh {
+                // s = tanh z moves in z.
+                components(l).for_each(|j| g[j] *= 1.0 - old[j] * old[j]);
+            }
+            let length = norm(&g);
+            if clip > 0.0 && length > clip {
+                g.iter_mut().for_each(|g| *g *= clip / length);
+                l.facts.insert("state gradient clipped");
+            } else if clip > 0.0 {
+                l.facts.insert("state gradient not clipped");
+            }
+            let mut x = if self.has_latent() { self.latent[slot].clone() } else { old.clone() };
+            for j in 0..g.len() {
+                x[j] -= match rule {
+                    StateRule::Sgd => rate * g[j],
+                    StateRule::Adagrad => {
+                        self.squares[slot][j] += g[j] * g[j];
+                        rate * g[j] / (self.squares[slot][j].sqrt() + STATE_EPS)
+                    }
+                };
+            }
+            next[slot] = self.constrained(l, &x);
+            self.latent[slot] = x;
+            let delta = minus(&next[slot], &old);
+            way += norm(&delta);
+            squares += dot(&delta, &delta);
+            values += delta.len() as f64;
+        }
+        if self.config.starts == Starts::Moving {
+            self.starts = next.clone();
+        }
+        self.history.push(next);
+        (way, (squares / f64::max(values, 1.0)).sqrt())
+    }
+
+    /// The θ steps of a window. Returns what the last one saw.
+    fn theta_steps(&mut self, l: &mut Learner) -> (Look, f64) {
+        let mut seen = None;
+        for _ in 0..self.config.theta_steps {
+            let look = self.look(l);
+            let norm = self.theta_step(l, &look);
+            seen = Some((look, norm));
+        }
+        seen.unwrap()
+    }
+
+    /// (9), and F_M of this pass is carried to the next window. Returns the gradient's norm.
+    fn theta_step(&mut self, l: &mut Learner, look: &Look) -> f64 {
+        let read: BTreeSet<usize> = self.tokens.iter().flat_map(|(inputs, _)| inputs.clone()).collect();
+        let (norm, clipped) = l.optimiser.step(&mut l.theta, &look.d_theta, &read, l.net.tied);
+        l.facts.insert(if clipped { "gradient clipped" } else { "gradient not clipped" });
+        self.carried = look.ends[self.rows() - self.config.streams..].to_vec();
+        norm
+    }
+
+    /// (10), (10a), (10b), at the present states and θ, for all rows that are tied.
+    fn dual_step(&mut self, l: &mut Learner, duals: DualConfig) {
+        if self.epoch < duals.start_epoch {
+            l.facts.insert("duals rest");
+            return;
+        }
+        let n = self.rows() as f64;
+        for q in self.tied_rows() {
+            let states = l.net.run(&l.theta, &self.tokens[q].0, &self.starts[q]);
+            let r = minus(states.last().unwrap(), self.target(q));
+            let u = &mut self.duals[q];
+            for j in 0..r.len() {
+                u[j] += match duals.rule {
+                    DualRule::Scaled => duals.rate * r[j],
+                    DualRule::Gradient => duals.rate * self.lambda * (r[j] + u[j]),
+                    DualRule::Mean => duals.rate * self.lambda * r[j] / n,
+                };
+            }
+        }
+    }
+
+    /// λ of the next epoch, and duals with the same multiplier λu.
+    fn reschedule(&mut self, l: &mut Learner) {
+        let old = self.lambda;
+        match self.config.lambda_schedule {
+            LambdaSchedule::Constant => {}
+            LambdaSchedule::Geometric(factor) => self.lambda = old * factor,
+            LambdaSchedule::Balance(factor) => {
+                let (residual, movement) = (self.epoch_residual, old * self.epoch_moved);
+                if residual > BALANCE * movement {
+                    self.lambda = old * factor;
+                    l.facts.insert("λ raised");
+                } else if movement > BALANCE * residual {
+                    self.lambda = old / factor;
+                    l.facts.insert("λ lowered");
+                } else {
+                    let larger = residual > movement;
+                    l.facts.insert(if larger {
+                        "λ kept, the residual larger"
+                    } else {
+                        "λ kept, the movement larger"
+                    });
+                }
+            }
+        }
+        let all = self.stored_duals.iter_mut().chain([&mut self.duals]);
+        all.flatten().flatten().for_each(|u| *u *= old / self.lambda);
+    }
+
+    // ---- section 6: the init ladder
+
+    fn init_states(&mut self, l: &mut Learner, window: usize) {
+        let (s, rows) = (self.config.streams, self.rows());
+        let full = self.config.batch == Batch::Full;
+        let later = full && self.epoch > 1;
+        let stored = matches!(self.config.init, Init::Stored { .. });
+        // In batch mode states are variables of the whole run; held starts are found anew.
+        if later && (self.config.starts == Starts::Moving || self.config.init == (Init::Stored { sweeps: 0 })) {
+            if self.config.first == First::Fixed {
+                self.starts[..s].clone_from_slice(&self.carried);
+            }
+            let mut present = self.variable().clone();
+            if self.config.starts == Starts::Moving {
+                present = self.starts.clone();
+            }
+            self.history = vec![present];
+            return;
+        }
+        if !full {
+            self.duals = match self.config.solver.duals() {
+                Some(duals) if duals.stored => self.stored_duals[window].clone(),
+                Some(_) | None => vec![vec![0.0; l.net.width()]; rows],
+            };
+        }
+        if !later {
+            self.squares.iter_mut().flatten().for_each(|x| *x = 0.0);
+        }
+        if stored && !full {
+            self.starts[..rows].clone_from_slice(&self.stored[window]);
+            self.starts[rows..].fill(l.net.initial_state());
+        } else if !(stored && later) {
+            self.starts.fill(l.net.initial_state());
+        }
+        if self.config.last != Last::None {
+            self.starts[rows..].fill(vec![0.0; l.net.width()]);
+        }
+        self.starts[..s].clone_from_slice(&self.carried);
+        match self.config.init {
+            Init::Zero => {}
+            Init::Parallel { sweeps } => (0..sweeps).for_each(|sweep| self.sweep(l, sweep == 0)),
+            Init::Stored { sweeps } => (0..sweeps).for_each(|_| self.sweep(l, false)),
+            Init::Sequential => {
+                for q in 0..rows {
+                    let end = l.net.run(&l.theta, &self.tokens[q].0, &self.starts[q]).pop().unwrap();
+                    self.put_end(q, end);
+                }
+            }
+        }
+        let mut variable = self.starts.clone();
+        for slot in self.movable_slots() {
+            // z of a state that is there already.
+            let mut z = variable[slot].clone();
+            if self.config.constraint == Constraint::Tanh {
+                components(l).for_each(|j| z[j] = z[j].clamp(RIM - 1.0, 1.0 - RIM).atanh());
+            }
+            variable[slot] = self.constrained(l, &z);
+            self.latent[slot] = z;
+        }
+        if self.config.starts == Starts::Moving {
+            self.starts = variable.clone();
+        }
+        self.history = vec![variable];
+    }
+
+    /// s_{k+1} ← F_k(s_k) for all blocks at once, or F_k of the initial state.
+    fn sweep(&mut self, l: &Learner, from_initial: bool) {
+        let run = |q: usize, start: &[f64]| l.net.run(&l.theta, &self.tokens[q].0, start).pop().unwrap();
+        let initial = l.net.initial_state();
+        let ends: Vec<Vector> =
+            (0..self.rows()).map(|q| run(q, if from_initial { &initial } else { &self.starts[q] })).collect();
+        ends.into_iter().enumerate().for_each(|(q, end)| self.put_end(q, end));
+    }
+
+    /// The end of row q becomes the start behind it. Behind the last block there is none, unless the loss looks at it.
+    fn put_end(&mut self, q: usize, end: Vector) {
+        if self.inside(q) || self.config.loss == LossOn::Free {
+            self.starts[q + self.config.streams] = end;
+        }
+    }
+
+    // ---- section 8: constraints
+
+    fn has_latent(&self) -> bool {
+        match self.config.constraint {
+            Constraint::Tanh | Constraint::Binary => true,
+            Constraint::None | Constraint::Box | Constraint::Sparse(_) => false,
+        }
+    }
+
+    /// Where the constraint allows a state to be, given z (or a state that may be outside).
+    fn constrained(&self, l: &Learner, z: &[f64]) -> Vector {
+        let mut s = z.to_vec();
+        for layer in 0..l.net.layers {
+            let h = l.net.h(layer);
+            for j in h.clone() {
+                s[j] = match self.config.constraint {
+                    Constraint::None => z[j],
+                    Constraint::Tanh => z[j].tanh(),
+                    Constraint::Box => z[j].clamp(-1.0, 1.0),
+                    Constraint::Binary => {
+                        if z[j] < 0.0 {
+                            -1.0
+                        } else {
+                            1.0
+                        }
+                    }
+                    Constraint::Sparse(k) => {
+                        let before = |i: usize| z[i].abs() > z[j].abs() || (z[i].abs() == z[j].abs() && i < j);
+                        if h.clone().filter(|&i| before(i)).count() < k { z[j] } else { 0.0 }
+                    }
+                };
+            }
+        }
+        s
+    }
+}
+
+/// Components of a state that belong to an h: constraints act on these.
+fn components(l: &Learner) -> impl Iterator<Item = usize> + use<> {
+    let net = l.net;
+    (0..net.layers).flat_map(move |layer| net.h(layer))
+}
+
+/// (13) and (14): D = KL(p ‖ q) from log p and log q, and its gradients in the logits of p and of q.
+fn divergence(log_p: &[f64], log_q: &[f64]) -> (f64, Vector, Vector) {
+    let log_ratio = minus(log_p, log_q);
+    let p: Vector = log_p.iter().map(|l| l.exp()).collect();
+    let d = dot(&p, &log_ratio);
+    let in_p = p.iter().zip(&log_ratio).map(|(p, ratio)| p * (ratio - d)).collect();
+    let in_q = p.iter().zip(log_q).map(|(p, log_q)| log_q.exp() - p).collect();
+    (d, in_p, in_q)
+}
+
+/// The twin itself: its gradients are those of its objective, in θ, in starts, in targets and in what duals do.
+#[test]
+fn gradients_are_those_of_the_objective() {
+    use super::common::{CELLS, duals, plain};
+    let base = BtpropConfig { solver: Solver::Admm { duals: duals(0.5), before_theta: false }, ..plain(2, 2, 2) };
+    let kl = |direction| Penalty::L2Kl(direction);
+    let free = BtpropConfig { loss: LossOn::Free, block: 1, blocks: 3, ..base.clone() };
+    let variants = [
+        BtpropConfig { ignore: Ignore::Token(3), ..base.clone() },
+        BtpropConfig { last: Last::Free0, penalty: kl(Direction::Forward), ..base.clone() },
+        BtpropConfig { last: Last::Zero, penalty: Penalty::Kl(Direction::Reverse), ..base },
+        BtpropConfig { penalty: Penalty::Kl(Direction::Forward), ..free.clone() },
+        free,
+    ];
+    for (i, config) in variants.into_iter().enumerate() {
+        for (j, cell) in CELLS.into_iter().enumerate() {
+            let case = super::btprop("", super::model(cell, 1 + (i + j) % 2), &config);
+            let mut l = super::learner(&case);
+            let mut twin = Btprop::new(config.clone(), &l, &[]);
+            twin.window(&mut l, 0);
+            // Somewhere: starts, targets and duals of their own.
+            let draws = tprop::rng::Draws::new(3, "somewhere");
+            let mut at = 0;
+            let mut somewhere = |x: &mut f64| {
+                at += 1;
+                *x = draws.within(at, 0.8);
+            };
+            twin.starts.iter_mut().flatten().for_each(&mut somewhere);
+            let slots = twin.starts.len();
+            twin.history = vec![twin.starts.clone()];
+            twin.history[0].iter_mut().flatten().for_each(&mut somewhere);
+            twin.duals.iter_mut().flatten().for_each(&mut somewhere);
+            let look = twin.look(&l);
+            let check = |what: String, twin: &mut Btprop, l: &mut Learner, x: Place, want: f64| {
+                let epsilon = 1e-5;
+                let mut value = |by: f64| {
+                    *x(twin, l) += by;
+                    twin.look(l).coupling.objective
+                };
+                let slope = (value(epsilon) - value(-2.0 * epsilon)) / (2.0 * epsilon);
+                value(epsilon);
+                let error = (slope - want).abs() / slope.abs().max(1.0);
+                assert!(error < 1e-8, "{}: {what}: {want} and by differences {slope}", case.name);
+            };
+            for q in 0..slots {
+                for j in 0..l.net.width() {
+                    if q < twin.rows() {
+                        let want = look.d_start[q][j];
+                        check(format!("start {q}"), &mut twin, &mut l, &|twin, _| &mut twin.starts[q][j], want);
+                    }
+                    if q >= config.streams {
+                        let want = look.d_target[q - config.streams][j];
+                        check(format!("target {q}"), &mut twin, &mut l, &|twin, _| &mut twin.history[0][q][j], want);
+                    }
+                }
+            }
+            for (name, rows) in &look.d_theta {
+                for (i, row) in rows.iter().enumerate() {
+                    for (j, &want) in row.iter().enumerate() {
+                        let weight: Place = &|_, l| &mut l.theta.get_mut(name).unwrap()[i][j];
+                        check(format!("{name}[{i}, {j}]"), &mut twin, &mut l, weight, want);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One number of a twin or of its learner.
+type Place<'a> = &'a dyn for<'b> Fn(&'b mut Btprop, &'b mut Learner) -> &'b mut f64;
