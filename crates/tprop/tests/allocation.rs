@@ -62,7 +62,7 @@ static POOL: LazyLock<rayon::ThreadPool> =
 fn trainer<'a>(model: &'a Model<f32>, method: &MethodConfig, rule: &str, text: &'a [u32]) -> Trainer<'a, f32> {
     let config = TrainConfig {
         method: method.clone(),
-        optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.01, clip: 0.5 },
+        optim: OptimConfig { rule: rule.parse().unwrap(), rate: 0.01, clip: 0.5 },
         anneal: 0.0,
         epochs: 1,
         patience: 0,

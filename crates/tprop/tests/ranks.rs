@@ -33,7 +33,7 @@ fn small(cell: CellKind, layers: usize, tied: bool) -> ModelConfig {
 fn config(method: MethodConfig) -> TrainConfig {
     TrainConfig {
         method,
-        optim: OptimConfig { rule: Rule::named("adagrad", None).unwrap(), rate: 0.05, clip: 0.5 },
+        optim: OptimConfig { rule: Rule::default(), rate: 0.05, clip: 0.5 },
         anneal: 0.0,
         epochs: 1000,
         patience: 0,

@@ -158,7 +158,7 @@ fn check(name: &str, method: &MethodConfig, cell: CellKind, layers: usize, rule:
     let model = Model::<f32>::new(small);
     let config = TrainConfig {
         method: method.clone(),
-        optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.02, clip: 0.5 },
+        optim: OptimConfig { rule: rule.parse().unwrap(), rate: 0.02, clip: 0.5 },
         anneal: 2.0,
         epochs: 3,
         patience: 2,
@@ -207,7 +207,7 @@ fn what_does_not_fit_is_named() {
     let data = Data::new(&text, &[], &[]);
     let config = |method: &MethodConfig, rule: &str| TrainConfig {
         method: method.clone(),
-        optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.05, clip: 0.5 },
+        optim: OptimConfig { rule: rule.parse().unwrap(), rate: 0.05, clip: 0.5 },
         anneal: 0.0,
         epochs: 1,
         patience: 0,
