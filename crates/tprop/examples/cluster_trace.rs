@@ -7,8 +7,6 @@ use std::time::Instant;
 use tprop::comm::{Comm, Team, Topic};
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
-use tprop::objective::{Constraint, Penalty};
-use tprop::optim::OptimConfig;
 use tprop::rng::Draws;
 use tprop::train::{Data, TrainConfig, Trainer};
 
@@ -58,38 +56,19 @@ fn main() {
     let draws = Draws::new(1, "trace");
     let text: Vec<u32> =
         (0..(2 * streams * blocks * block + 1) as u64).map(|i| draws.below(i, vocab as u64) as u32).collect();
-    let states =
-        StateConfig { steps: 2, rate: 1.0, rule: StateRule::Sgd, scale: StateScale::Block, clip: 0.0, tolerance: 0.0 };
     let reach = BtpropConfig {
         block,
         blocks,
         streams,
-        batch: Batch::Mini { accumulate: 1 },
         solver: Solver::Penalty,
         lambda: 1.0,
-        lambda_schedule: LambdaSchedule::Constant,
-        penalty: Penalty::L2,
-        constraint: Constraint::None,
-        loss: LossOn::Predicted,
         init: Init::Sequential,
-        first: First::Fixed,
-        last: Last::None,
-        states,
+        states: StateConfig { steps: 2, rate: 1.0, ..StateConfig::default() },
         starts: Starts::Held,
-        theta_steps: 1,
-        theta_solver: ThetaSolver::Gradient,
-        ignore: Ignore::None,
-        staleness: 0,
+        ..BtpropConfig::default()
     };
-    let config = TrainConfig {
-        method: MethodConfig::Btprop(reach),
-        optim: OptimConfig::default(),
-        anneal: 0.0,
-        epochs: 1,
-        patience: 0,
-        seed: 1,
-        eval_streams: 1,
-    };
+    let config =
+        TrainConfig { method: MethodConfig::Btprop(reach), epochs: 1, eval_streams: 1, ..TrainConfig::default() };
     let data = Data::new(&text, &[], &[]);
     let lines: Vec<String> = std::thread::scope(|scope| {
         let ranks: Vec<_> = Team::in_shares(2, 4)

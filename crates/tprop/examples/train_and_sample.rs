@@ -4,9 +4,8 @@
 
 use tprop::comm::Solo;
 use tprop::corpus;
-use tprop::method::{Batch, BpttConfig, MethodConfig};
+use tprop::method::{BpttConfig, MethodConfig};
 use tprop::model::{Model, ModelConfig};
-use tprop::optim::OptimConfig;
 use tprop::record::Event;
 use tprop::speak::{Speaker, Taste};
 use tprop::train::{Data, TrainConfig, Trainer};
@@ -17,13 +16,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let model = Model::<f32>::new(ModelConfig { hidden: 64, embed: 64, ..ModelConfig::new(corpus.vocab.len()) });
     let config = TrainConfig {
-        method: MethodConfig::Bptt(BpttConfig { window: 20, streams: 32, batch: Batch::Mini { accumulate: 1 } }),
-        optim: OptimConfig::default(),
-        anneal: 0.0,
+        method: MethodConfig::Bptt(BpttConfig { window: 20, ..BpttConfig::default() }),
         epochs: 3,
-        patience: 0,
-        seed: 1,
-        eval_streams: 32,
+        ..TrainConfig::default()
     };
     let data = Data::new(&corpus.train, &corpus.valid, &corpus.test);
     let mut trainer = Trainer::new(&model, data, config, &Solo)?;

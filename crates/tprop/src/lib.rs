@@ -3,6 +3,7 @@
 //!
 //! A module uses only those above it in the list below; `real`, `mat` and `kernel` are one layer, the arithmetic. The library never prints and never exits.
 
+pub mod words;
 pub mod fault;
 pub mod real;
 #[allow(unsafe_code)]

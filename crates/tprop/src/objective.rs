@@ -2,11 +2,16 @@
 //! target (the start of the next block). D_k is ½‖r_k‖² (L2), a KL divergence between what the output layer reads off
 //! both states, or their sum. The KL sees only the top layer's h; under `kl` the rest of a state keeps its L2 term.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::kernel;
 use crate::mat::{Mat, MatMut, Packed, Start, product_par};
 use crate::model::Model;
 use crate::params::{Grads, Params};
 use crate::real::Real;
+use crate::words;
+use crate::words::WordError;
 
 /// D_k
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +22,35 @@ pub enum Penalty {
     Kl(Direction),
     /// Both.
     L2Kl(Direction),
+}
+
+words! { Penalty: "l2" | "kl" | "kl-reverse" | "l2+kl" | "l2+kl-reverse" }
+
+impl FromStr for Penalty {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        Ok(match text {
+            "l2" => Penalty::L2,
+            "kl" => Penalty::Kl(Direction::Forward),
+            "kl-reverse" => Penalty::Kl(Direction::Reverse),
+            "l2+kl" => Penalty::L2Kl(Direction::Forward),
+            "l2+kl-reverse" => Penalty::L2Kl(Direction::Reverse),
+            _ => return Err(WordError::Unknown),
+        })
+    }
+}
+
+impl fmt::Display for Penalty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Penalty::L2 => "l2",
+            Penalty::Kl(Direction::Forward) => "kl",
+            Penalty::Kl(Direction::Reverse) => "kl-reverse",
+            Penalty::L2Kl(Direction::Forward) => "l2+kl",
+            Penalty::L2Kl(Direction::Reverse) => "l2+kl-reverse",
+        })
+    }
 }
 
 impl Penalty {
@@ -51,6 +85,35 @@ pub enum Constraint {
     Binary,
     /// At most this many components of each h differ from 0, by projection.
     Sparse(usize),
+}
+
+words! { Constraint: "none" | "tanh" | "box" | "binary" | "sparse:K" }
+
+impl FromStr for Constraint {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        Ok(match words::split(text) {
+            ("none", None) => Constraint::None,
+            ("tanh", None) => Constraint::Tanh,
+            ("box", None) => Constraint::Box,
+            ("binary", None) => Constraint::Binary,
+            ("sparse", Some(k)) => Constraint::Sparse(words::number::<u32>(k, 1, 1_000_000)? as usize),
+            _ => return Err(WordError::Unknown),
+        })
+    }
+}
+
+impl fmt::Display for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Constraint::None => f.write_str("none"),
+            Constraint::Tanh => f.write_str("tanh"),
+            Constraint::Box => f.write_str("box"),
+            Constraint::Binary => f.write_str("binary"),
+            Constraint::Sparse(k) => write!(f, "sparse:{k}"),
+        }
+    }
 }
 
 /// Sums over boundaries.

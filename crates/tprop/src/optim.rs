@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::kernel::{self, update};
 use crate::params::{Grads, Params, Plan};
 use crate::real::Real;
+use crate::words;
 
 /// An update rule with its own constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,35 +51,24 @@ pub enum Rule {
     },
 }
 
+words! {
+    Rule {
+        "adagrad" => Adagrad { eps: 1e-5 },
+        "sgd" => Sgd,
+        "nag" => Nag { momentum: 0.9 },
+        "rmsprop" => Rmsprop { alpha: 0.99, eps: 1e-8 },
+        "adadelta" => Adadelta { rho: 0.9, eps: 1e-6 },
+        "adam" => Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8 },
+    }
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Rule::Adagrad { eps: 1e-5 }
+    }
+}
+
 impl Rule {
-    /// The rule of a name with its usual constants; `eps` replaces the usual one.
-    pub fn named(name: &str, eps: Option<f64>) -> Option<Self> {
-        Some(match name {
-            "sgd" => Rule::Sgd,
-            "nag" => Rule::Nag { momentum: 0.9 },
-            "adagrad" => Rule::Adagrad { eps: eps.unwrap_or(1e-5) },
-            "rmsprop" => Rule::Rmsprop { alpha: 0.99, eps: eps.unwrap_or(1e-8) },
-            "adadelta" => Rule::Adadelta { rho: 0.9, eps: eps.unwrap_or(1e-6) },
-            "adam" => Rule::Adam { beta1: 0.9, beta2: 0.999, eps: eps.unwrap_or(1e-8) },
-            _ => return None,
-        })
-    }
-
-    /// All names.
-    pub const NAMES: [&'static str; 6] = ["adagrad", "sgd", "nag", "rmsprop", "adadelta", "adam"];
-
-    /// The name that users type.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Rule::Sgd => "sgd",
-            Rule::Nag { .. } => "nag",
-            Rule::Adagrad { .. } => "adagrad",
-            Rule::Rmsprop { .. } => "rmsprop",
-            Rule::Adadelta { .. } => "adadelta",
-            Rule::Adam { .. } => "adam",
-        }
-    }
-
     /// A rate to begin with.
     pub fn usual_rate(&self) -> f64 {
         match self {
@@ -98,6 +88,17 @@ impl Rule {
                 Some(eps)
             }
         }
+    }
+
+    /// The rule with another ε, if it has one.
+    pub fn with_eps(mut self, other: f64) -> Self {
+        match &mut self {
+            Rule::Sgd | Rule::Nag { .. } => {}
+            Rule::Adagrad { eps } | Rule::Rmsprop { eps, .. } | Rule::Adadelta { eps, .. } | Rule::Adam { eps, .. } => {
+                *eps = other;
+            }
+        }
+        self
     }
 
     /// How many values it keeps per weight.
@@ -123,7 +124,7 @@ pub struct OptimConfig {
 
 impl Default for OptimConfig {
     fn default() -> Self {
-        let rule = Rule::Adagrad { eps: 1e-5 };
+        let rule = Rule::default();
         Self { rule, rate: rule.usual_rate(), clip: 0.5 }
     }
 }

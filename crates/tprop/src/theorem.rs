@@ -12,11 +12,10 @@ use serde::Serialize;
 use crate::cell::CellKind;
 use crate::comm::Solo;
 use crate::method::{
-    Advance, Batch, BpttConfig, BtpropConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, MethodConfig,
-    Solver, Starts, StateConfig, StateRule, StateScale, ThetaSolver,
+    Advance, Batch, BpttConfig, BtpropConfig, Init, Learner, LossOn, MethodConfig, Solver, Starts, StateConfig,
+    StateRule, StateScale,
 };
 use crate::model::{Model, ModelConfig};
-use crate::objective::{Constraint, Penalty};
 use crate::optim::{OptimConfig, Optimiser, Rule};
 use crate::params::Params;
 use crate::rng::Draws;
@@ -125,22 +124,12 @@ fn settings(steps: usize, rate: f64, lambda: f64, starts: Starts) -> BtpropConfi
         block: BLOCK,
         blocks: BLOCKS,
         streams: STREAMS,
-        batch: Batch::Mini { accumulate: 1 },
         solver: Solver::Penalty,
         lambda,
-        lambda_schedule: LambdaSchedule::Constant,
-        penalty: Penalty::L2,
-        constraint: Constraint::None,
-        loss: LossOn::Predicted,
         init: Init::Sequential,
-        first: First::Fixed,
-        last: Last::None,
-        states: StateConfig { steps, rate, rule: StateRule::Sgd, scale: StateScale::Block, clip: 0.0, tolerance: 0.0 },
+        states: StateConfig { steps, rate, rule: StateRule::Sgd, scale: StateScale::Block, ..StateConfig::default() },
         starts,
-        theta_steps: 1,
-        theta_solver: ThetaSolver::Gradient,
-        ignore: Ignore::None,
-        staleness: 0,
+        ..BtpropConfig::default()
     }
 }
 

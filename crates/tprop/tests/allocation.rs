@@ -13,7 +13,7 @@ use tprop::comm::Solo;
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
-use tprop::optim::{OptimConfig, Rule};
+use tprop::optim::OptimConfig;
 use tprop::train::{Data, TrainConfig, Trainer};
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -62,12 +62,11 @@ static POOL: LazyLock<rayon::ThreadPool> =
 fn trainer<'a>(model: &'a Model<f32>, method: &MethodConfig, rule: &str, text: &'a [u32]) -> Trainer<'a, f32> {
     let config = TrainConfig {
         method: method.clone(),
-        optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.01, clip: 0.5 },
-        anneal: 0.0,
+        optim: OptimConfig { rule: rule.parse().unwrap(), rate: 0.01, ..OptimConfig::default() },
         epochs: 1,
         patience: 0,
-        seed: 1,
         eval_streams: 1,
+        ..TrainConfig::default()
     };
     Trainer::new(model, Data::new(text, &[], &[]), config, &Solo).unwrap()
 }

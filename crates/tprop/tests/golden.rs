@@ -218,11 +218,10 @@ fn steps(file: &str, kind: &str, layers: usize, name: &str) {
     let train = TrainConfig {
         method: MethodConfig::Bptt(BpttConfig { window: STEPS, streams: ROWS, batch: Batch::Mini { accumulate: 1 } }),
         optim: OptimConfig { rule, rate, clip: golden.one("hyper.clip") },
-        anneal: 0.0,
         epochs: 1,
         patience: 0,
-        seed: 1,
         eval_streams: 1,
+        ..TrainConfig::default()
     };
     let data = Data::new(&corpus, &[], &[]);
     let mut trainer = Trainer::new(&model, data, train, &Solo).unwrap();

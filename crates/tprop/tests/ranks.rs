@@ -11,7 +11,7 @@ use tprop::comm::{Comm, Count, Counted, InShares, Shares, Solo, Team, Topic, sha
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
-use tprop::optim::{OptimConfig, Rule};
+use tprop::optim::OptimConfig;
 use tprop::train::{Data, TrainConfig, Trainer};
 
 const SHARES: usize = 12;
@@ -33,12 +33,11 @@ fn small(cell: CellKind, layers: usize, tied: bool) -> ModelConfig {
 fn config(method: MethodConfig) -> TrainConfig {
     TrainConfig {
         method,
-        optim: OptimConfig { rule: Rule::named("adagrad", None).unwrap(), rate: 0.05, clip: 0.5 },
-        anneal: 0.0,
+        optim: OptimConfig::default(),
         epochs: 1000,
         patience: 0,
-        seed: 1,
         eval_streams: 1,
+        ..TrainConfig::default()
     }
 }
 

@@ -11,7 +11,7 @@ use tprop::comm::Solo;
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
-use tprop::optim::{OptimConfig, Rule};
+use tprop::optim::OptimConfig;
 use tprop::record::Event;
 use tprop::train::{Data, TrainConfig, Trainer, Watch, Why, Wish};
 
@@ -159,12 +159,12 @@ fn check(name: &str, method: &MethodConfig, cell: CellKind, layers: usize, rule:
     let model = Model::<f32>::new(small);
     let config = TrainConfig {
         method: method.clone(),
-        optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.02, clip: 0.5 },
+        optim: OptimConfig { rule: rule.parse().unwrap(), rate: 0.02, ..OptimConfig::default() },
         anneal: 2.0,
         epochs: 3,
         patience: 2,
-        seed: 1,
         eval_streams: 3,
+        ..TrainConfig::default()
     };
     // Two windows and a bit for the minibatch methods, more for BPTT.
     let text = tokens(420);
@@ -208,12 +208,11 @@ fn what_does_not_fit_is_named() {
     let data = Data::new(&text, &[], &[]);
     let config = |method: &MethodConfig, rule: &str| TrainConfig {
         method: method.clone(),
-        optim: OptimConfig { rule: Rule::named(rule, None).unwrap(), rate: 0.05, clip: 0.5 },
-        anneal: 0.0,
+        optim: OptimConfig { rule: rule.parse().unwrap(), rate: 0.05, ..OptimConfig::default() },
         epochs: 1,
         patience: 0,
-        seed: 1,
         eval_streams: 1,
+        ..TrainConfig::default()
     };
     let small = |hidden| ModelConfig { hidden, embed: 3, ..ModelConfig::new(VOCAB) };
     let (model, wider) = (Model::<f32>::new(small(4)), Model::<f32>::new(small(5)));

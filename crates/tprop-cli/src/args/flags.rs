@@ -32,12 +32,11 @@ impl Args for SettingFlags {
         for setting in TABLE {
             if let Some(flag) = setting.flag {
                 let (value, words) = match setting.kind {
-                    Kind::Count { .. } => ("N", ""),
-                    Kind::Real { .. } => ("X", ""),
-                    Kind::Choice(words) => ("WORD", &*words.join(", ")),
-                    _ => ("TEXT", ""),
+                    Kind::Count { .. } => ("N", String::new()),
+                    Kind::Real { .. } => ("X", String::new()),
+                    Kind::Words { .. } => ("WORD", format!(": {}", setting.kind.words().join(", "))),
+                    Kind::AutoCount { .. } | Kind::Flag | Kind::Text => ("TEXT", String::new()),
                 };
-                let words = if words.is_empty() { String::new() } else { format!(": {words}") };
                 let help = match setting.default_text() {
                     text if text.is_empty() => format!("{}{words}", setting.doc),
                     text => format!("{}{words} [{}={text}]", setting.doc, setting.name),

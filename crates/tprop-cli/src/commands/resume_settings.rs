@@ -8,29 +8,25 @@ use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::run::Run;
 use crate::run::sessions::Session;
-use crate::settings::{Settings, Typed, nearest_name, table};
+use crate::settings::{Resume, Settings, Typed, nearest_name, table};
 
-/// Whether a setting shapes no number. (Of a corpus the fingerprint decides, not the place.)
-fn free(name: &str) -> bool {
-    table::harmless(name) || name == "data.source"
+fn may_change(name: &str) -> Option<Resume> {
+    table::find(name).map(|setting| setting.resume)
 }
-
-/// They shape the numbers, but the saved state fits any value of them.
-const ALLOWED: [&str; 6] = ["optim.lr", "optim.clip", "optim.eps", "optim.anneal", "train.epochs", "train.patience"];
 
 /// The settings that were typed behind the run's name; names behind `--allow-change` are looked at too.
 pub fn typed(args: &args::Resume) -> Outcome<Vec<Typed>> {
     for name in &args.allow_change {
         let shown = tprop::vocab::printable(name);
-        let why = if table::find(name).is_none() {
-            let near = nearest_name(name).map_or(String::new(), |near| format!("; did you mean {near}?"));
-            format!("there is no setting {shown}{near}")
-        } else if !ALLOWED.contains(&name.as_str()) && !free(name) {
-            format!(
+        let why = match may_change(name) {
+            None => {
+                let near = nearest_name(name).map_or(String::new(), |near| format!("; did you mean {near}?"));
+                format!("there is no setting {shown}{near}")
+            }
+            Some(Resume::Never) => format!(
                 "{shown} cannot change in the middle of a run; begin a new one (`tprop train --from RUN` takes its weights)"
-            )
-        } else {
-            continue;
+            ),
+            Some(Resume::Allowed | Resume::Freely) => continue,
         };
         return Err(Failure::input(format!("--allow-change {shown}: {why}")));
     }
@@ -61,11 +57,11 @@ pub fn changes(
 ) -> Outcome<BTreeMap<String, String>> {
     let Some(old) = run.settings_of(snapshot)? else { return Ok(BTreeMap::new()) };
     let (mut changed, mut refused, mut way) = (BTreeMap::new(), Vec::new(), true);
-    for name in settings.differences(&old).into_iter().filter(|name| !free(name)) {
+    for name in settings.differences(&old).into_iter().filter(|name| may_change(name) != Some(Resume::Freely)) {
         let (then, now) = (old.text(name), settings.text(name));
         let accepted = past.iter().any(|session| session.changed.get(name) == Some(&now));
         if !accepted && !allowed.iter().any(|allowed| allowed == name) {
-            way &= ALLOWED.contains(&name);
+            way &= may_change(name) == Some(Resume::Allowed);
             refused.push(format!("{name} from {then} to {now}"));
         }
         changed.insert(name.to_owned(), now);

@@ -240,7 +240,7 @@ impl Watch for Watcher {
         if self.stopped.is_some() {
             return Wish::Stop;
         }
-        let late = self.plan.every_seconds.is_some_and(|s| self.saved.elapsed().as_secs_f64() >= s);
+        let late = self.plan.every_minutes.is_some_and(|minutes| self.saved.elapsed().as_secs_f64() >= minutes * 60.0);
         if late || self.due() { Wish::Save } else { Wish::Go }
     }
 

@@ -17,7 +17,7 @@ use super::ledger::{Job, Ledger, Task, perplexity};
 use super::out::Out;
 use super::show::{Show, Working};
 use super::study::Study;
-use super::trial::{self, Ended, Found, Progress, Trial};
+use super::trial::{self, Ended, Found, Trial};
 use crate::failure::{Code, Failure, Outcome};
 use crate::signals::Signals;
 
@@ -111,10 +111,7 @@ impl<'a> Driver<'a> {
     /// Runs everything that is wanted.
     pub fn drive(mut self) -> Outcome<Ledger> {
         let signals = Signals::listen();
-        for (id, ended) in self.out.outcomes()? {
-            let known = trial::evaluated(&self.out.run(&id));
-            self.ledger.known.insert(id, Progress { ended: Some(ended), ..known });
-        }
+        self.ledger.noted = self.out.outcomes()?.into_iter().collect();
         let mut jobs = self.ledger.jobs(self.study, &self.cells, self.out);
         self.show.taken_up(self.ended());
         loop {

@@ -15,6 +15,8 @@ use super::trial::{self, Ended, Found, Progress, Trial};
 pub struct Ledger {
     /// How far each trial came.
     pub known: HashMap<String, Progress>,
+    /// Bad ends that were noted by earlier drivers, not yet looked at.
+    pub noted: HashMap<String, Ended>,
     /// What each cell came to, by its number.
     pub verdicts: HashMap<usize, Verdict>,
     /// Perplexities that `tprop eval` printed, by name of the reading.
@@ -109,7 +111,11 @@ impl Ledger {
     /// What the disk knows about a trial; or why that cannot be used.
     fn found(&self, trial: &Trial, out: &Out) -> Result<Progress, String> {
         let dir = out.run(&trial.id);
-        let progress = match trial::look(&dir, trial).map_err(|failure| failure.message)? {
+        let found = match self.noted.get(&trial.id) {
+            Some(ended) => trial::look_ended(&dir, trial, ended.clone()).map(Found::Run),
+            None => trial::look(&dir, trial),
+        };
+        let progress = match found.map_err(|failure| failure.message)? {
             Found::Nothing => Progress::default(),
             Found::Run(progress) => progress,
         };

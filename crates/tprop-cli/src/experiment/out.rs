@@ -25,10 +25,10 @@ use crate::disk;
 use crate::failure::{Failure, Outcome};
 use crate::run::Lock;
 use crate::settings::Typed;
-use crate::settings::table::NEUTRAL;
+use crate::settings::table::neutral;
 
-/// Version of `study.json`.
-const FORMAT: u32 = 1;
+/// Version of `study.json`; in 1 trials were named otherwise.
+const FORMAT: u32 = 2;
 
 /// What is being run, whatever part of it was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl Identity {
         let mut hash = Sha256::new();
         for (i, cell) in study.cells.iter().enumerate() {
             // Threads and checkpoints may differ from one call to the next.
-            let shapes = |one: &&Typed| !NEUTRAL.contains(&one.name.as_str());
+            let shapes = |one: &&Typed| !neutral(&one.name);
             let line = |what: &str, set: &[Typed]| format!("{what}: {}", shown(set));
             let mut lines: Vec<String> =
                 cell.set.iter().chain(&study.last).filter(shapes).map(|one| shown(std::slice::from_ref(one))).collect();
@@ -157,6 +157,14 @@ impl Out {
                     state.display()
                 ))
             })?;
+            if old.format != FORMAT {
+                return Err(Failure::input(format!(
+                    "{}: its trials have the names that tprop {} gave them; `scripts/migrate-trials` of the source renames them, or choose \
+                     another --out",
+                    dir.display(),
+                    tprop::vocab::printable(&old.version),
+                )));
+            }
             if old.hash != identity.hash {
                 return Err(Failure::input(format!(
                     "{}: holds another experiment, {}, from before a change: {}; choose another --out, or undo the change",

@@ -23,7 +23,7 @@ use super::grid::{Grid, Point, shown};
 use super::metric::Metric;
 use super::study::{Cell, Halving, Plan, Study};
 use super::toml::{Section, Source};
-use crate::settings::table::NEUTRAL;
+use crate::settings::table::neutral;
 use crate::settings::{SettingError, Typed};
 
 /// More trials than this are a mistake, or need another program.
@@ -121,7 +121,7 @@ fn check_sense(study: &Study, grids: &[Grid]) -> Result<(), SettingError> {
     let trials: Vec<_> = (0..study.cells.len()).flat_map(|cell| study.forecast(cell)).map(|(_, trial)| trial).collect();
     for first in grids.iter().flat_map(Grid::firsts) {
         let refuse = |why: String| Err(SettingError::at(&first.place, format!("{} {why}", first.name)));
-        if NEUTRAL.contains(&first.name.as_str()) {
+        if neutral(&first.name) {
             return refuse("changes no result, so there is nothing to sweep".into());
         }
         if !trials.iter().any(|trial| trial.settings.applies(&first.name)) {

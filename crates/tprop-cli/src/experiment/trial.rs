@@ -9,7 +9,7 @@ use tprop::record::{self, End, Eval, Event};
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::run::Lock;
-use crate::settings::table::{NEUTRAL, TABLE};
+use crate::settings::table::{TABLE, neutral};
 use crate::settings::typed;
 use crate::settings::{SettingError, Settings, Sources, Typed};
 
@@ -26,18 +26,13 @@ impl Trial {
     /// The run of these settings.
     pub fn new(set: Vec<Typed>) -> Result<Self, SettingError> {
         let settings = Settings::resolve(&Sources { file: set, arguments: Vec::new() })?;
-        let mut hash = Sha256::new();
-        for setting in TABLE.iter().filter(|s| !NEUTRAL.contains(&s.name)) {
-            hash.update(format!("{}={}\n", setting.name, settings.text(setting.name)));
-        }
-        let digits: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        let id = format!("{}-s{}-{digits}", settings.short_name(), settings.text("train.seed"));
+        let id = format!("{}-s{}-{}", settings.short_name(), settings.text("train.seed"), digits(&settings));
         Ok(Self { id, settings })
     }
 
     /// The settings that shape its numbers: trials that agree in them come to the same.
     pub fn shape(&self) -> String {
-        let shapes = |name: &str| !NEUTRAL.contains(&name) && self.settings.applies(name);
+        let shapes = |name: &str| !neutral(name) && self.settings.applies(name);
         let pairs =
             TABLE.iter().filter(|s| shapes(s.name)).map(|s| format!("{}={}\n", s.name, self.settings.text(s.name)));
         pairs.collect()
@@ -47,6 +42,12 @@ impl Trial {
     pub fn epochs(&self) -> u64 {
         self.settings.train().epochs as u64
     }
+}
+
+/// The end of a trial's name.
+fn digits(settings: &Settings) -> String {
+    let lines: String = settings.identity().iter().map(|(name, text)| format!("{name}={text}\n")).collect();
+    Sha256::digest(lines).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Several layers of settings as one; the later ones win.
@@ -149,24 +150,9 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
     if !dir.join("settings.toml").is_file() {
         return Ok(Found::Nothing);
     }
+    agree(dir, trial)?;
     // One that has ended is known by its record, even if its weights were removed; any other needs something to go on from.
     let resumable = has_checkpoint(dir);
-    let unreadable = |path: &Path, what: String| {
-        Failure::input(format!("{}: {what}; --retry removes the run and makes it anew", path.display()))
-    };
-    let path = dir.join("settings.toml");
-    let file = typed::read_file(&path)?;
-    let theirs = Settings::resolve(&Sources { file, arguments: Vec::new() })?;
-    // The source is part of the directory's name as it was typed; the run knows it by its full path, and writes down how many shares
-    // `auto` was.
-    let auto = trial.settings.shares().is_none();
-    let shapes =
-        |name: &&str| !NEUTRAL.contains(name) && *name != "data.source" && !(auto && *name == "cluster.shares");
-    let differ: Vec<_> = trial.settings.differences(&theirs).into_iter().filter(shapes).collect();
-    if !differ.is_empty() {
-        let what = format!("this run was made with other settings ({})", differ.join(", "));
-        return Err(unreadable(&path, what));
-    }
     let path = dir.join("record.jsonl");
     if !resumable && !path.is_file() {
         return Ok(Found::Nothing);
@@ -174,13 +160,37 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
     match record::read(&path).map(Progress::of_events) {
         Ok(progress) if !resumable && progress.ended.is_none() => Ok(Found::Nothing),
         Ok(progress) => Ok(Found::Run(progress)),
-        Err(e) => Err(unreadable(&path, format!("cannot be read ({e})"))),
+        Err(e) => Err(unusable(&path, &format!("cannot be read ({e})"))),
     }
 }
 
-/// What a run's record tells, as far as it can be read; for runs whose end is known from elsewhere.
-pub fn evaluated(dir: &Path) -> Progress {
-    record::read(&dir.join("record.jsonl")).map(Progress::of_events).unwrap_or_default()
+/// A trial that came to a bad end which was noted elsewhere, with what its record tells, if there is one.
+pub fn look_ended(dir: &Path, trial: &Trial, ended: Ended) -> Outcome<Progress> {
+    if dir.join("settings.toml").is_file() {
+        agree(dir, trial)?;
+    }
+    let known = record::read(&dir.join("record.jsonl")).map(Progress::of_events).unwrap_or_default();
+    Ok(Progress { ended: Some(ended), ..known })
+}
+
+fn unusable(path: &Path, what: &str) -> Failure {
+    Failure::input(format!("{}: {what}; --retry removes the run and makes it anew", path.display()))
+}
+
+/// Refuses a run that was made with other settings than the trial's: its name alone is no proof.
+fn agree(dir: &Path, trial: &Trial) -> Outcome {
+    let path = dir.join("settings.toml");
+    let file = typed::read_file(&path)?;
+    let theirs = Settings::recorded(file, Vec::new())?;
+    // The source is part of the directory's name as it was typed; the run knows it by its full path, and writes down how many shares
+    // `auto` was.
+    let auto = trial.settings.shares().is_none();
+    let shapes = |name: &&str| !neutral(name) && *name != "data.source" && !(auto && *name == "cluster.shares");
+    let differ: Vec<_> = trial.settings.differences(&theirs).into_iter().filter(shapes).collect();
+    match differ.is_empty() {
+        true => Ok(()),
+        false => Err(unusable(&path, &format!("this run was made with other settings ({})", differ.join(", ")))),
+    }
 }
 
 /// The first checkpoint is written before the first update, and after everything else that a run consists of.
@@ -237,6 +247,52 @@ mod tests {
         assert_eq!(one.id, trial(&["model.hidden=8", "train.threads=3", "data.dir=/x", "checkpoint.keep=1"]).id);
         assert_ne!(one.id, trial(&["model.hidden=8", "optim.lr=0.06"]).id);
         assert_ne!(one.id, trial(&["model.hidden=8", "train.seed=2"]).id);
+    }
+
+    /// Under a trial's name only what was made with its settings is taken up, however it ended.
+    #[test]
+    fn runs_of_other_settings_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path();
+        let one = trial(&["model.hidden=8", "synth.tokens=3000"]);
+        let end = |dir: &Path| look_ended(dir, &one, Ended::Diverged("far".into())).map(|p| p.ended);
+        let diverged = Some(Ended::Diverged("far".into()));
+        assert_eq!(end(dir).unwrap(), diverged, "it may have ended before it wrote anything");
+        let text = one.settings.to_toml();
+        // What shapes no number may differ, and what came after the run is what it was then.
+        let later = text.replace("keep = 3", "keep = 9").replace("staleness = 0\n", "");
+        for text in [&text, &later] {
+            fs::write(dir.join("settings.toml"), text).unwrap();
+            assert!(matches!(look(dir, &one), Ok(Found::Nothing)));
+            assert_eq!(end(dir).unwrap(), diverged);
+        }
+        for (from, to) in [("hidden = 8", "hidden = 9"), ("lr = 0.05", "lr = 0.06"), ("embed = 8\n", "")] {
+            assert!(text.contains(from));
+            fs::write(dir.join("settings.toml"), text.replace(from, to)).unwrap();
+            for failure in [look(dir, &one).map(drop), end(dir).map(drop)].map(Result::unwrap_err) {
+                assert!(failure.message.contains("made with other settings"), "{to}: {}", failure.message);
+            }
+        }
+    }
+
+    /// Every run that is kept has the name of the settings that it was made with.
+    #[test]
+    fn kept_runs_belong_to_their_settings() {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results");
+        let inside = |dir: &Path| fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
+        let experiments = inside(&results).into_iter().chain(inside(&results.join("quick")));
+        let runs: Vec<_> =
+            experiments.map(|dir| dir.join("runs")).filter(|d| d.is_dir()).flat_map(|d| inside(&d)).collect();
+        assert!(runs.len() > 600, "{}", runs.len());
+        for run in runs {
+            let file = typed::read_file(&run.join("settings.toml")).unwrap();
+            let mut settings = Settings::recorded(file, Vec::new()).unwrap();
+            // A trial leaves it to the program, which writes down its choice.
+            settings.replace_word("cluster.shares", "auto".into());
+            let name = run.file_name().unwrap().to_str().unwrap();
+            let end = format!("-s{}-{}", settings.text("train.seed"), digits(&settings));
+            assert!(name.ends_with(&end), "{}: its settings give {end}", run.display());
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use tprop::vocab::Vocab;
 
 use crate::disk;
 use crate::failure::{Code, Failure, Outcome};
-use crate::settings::{Settings, Sources, Typed, typed};
+use crate::settings::{Settings, Typed, typed};
 
 /// A run's directory.
 #[derive(Clone, Debug)]
@@ -169,7 +169,7 @@ impl Run {
     pub fn settings_of(&self, snapshot: &Snapshot) -> Outcome<Option<Settings>> {
         let Some(text) = snapshot.meta.get("settings") else { return Ok(None) };
         let file = typed::read_text(text, Path::new("the checkpoint's settings"))?;
-        Ok(Some(Settings::resolve(&Sources { file, arguments: Vec::new() })?))
+        Ok(Some(Settings::recorded(file, Vec::new())?))
     }
 
     /// Its settings.
@@ -180,7 +180,7 @@ impl Run {
     /// Its settings, some of them changed.
     pub fn settings_with(&self, arguments: Vec<Typed>) -> Outcome<Settings> {
         let file = typed::read_file(&self.path("settings.toml"))?;
-        Ok(Settings::resolve(&Sources { file, arguments })?)
+        Ok(Settings::recorded(file, arguments)?)
     }
 
     /// Its vocabulary.

@@ -1,28 +1,32 @@
 //! Settings in two stages: exactly what was typed ([`typed`]), then what it resolves to ([`Settings`]).
 //!
-//! Sources, each overriding the ones before: defaults, a preset, a TOML file, the command line. To add a setting: a line in
-//! [`table`], its use in [`convert`], and, if it does not go together with others, a sentence in [`checks`].
+//! Sources, each overriding the ones before: defaults, a preset, a TOML file, the command line. To add a setting: a row in [`table`],
+//! which says everything about it, and, if it does not go together with others, a sentence in [`checks`].
 
 mod checks;
-mod convert;
-mod form;
+mod config;
 mod parse;
 pub mod presets;
+mod row;
 mod show;
 pub mod table;
 pub mod typed;
-mod values;
 
-pub use convert::Checkpointing;
+pub use config::Checkpointing;
 pub use parse::{nearest, nearest_name};
+pub use row::Resume;
 pub use show::{list, list_presets};
+#[allow(unused_imports)] // by those who word the library's errors
+pub use table::name_of_field;
 pub use typed::{SettingError, Typed};
 
-use presets::PRESETS;
 use std::collections::HashMap;
-use table::{TABLE, Usual};
+
+use config::Config;
+use presets::PRESETS;
+use row::Shapes;
+use table::TABLE;
 use typed::{Place, Written};
-use values::Values;
 
 /// What was typed, by source.
 #[derive(Debug, Default)]
@@ -36,7 +40,7 @@ pub struct Sources {
 /// A value for every setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    values: Values,
+    config: Config,
     preset: Option<&'static str>,
 }
 
@@ -62,42 +66,56 @@ impl Settings {
                 }
             }
         }
-        let mut values = Values::empty();
-        for setting in TABLE {
-            if let Usual::Is(text) = setting.default {
-                values.set(setting.name, parse::value(setting, &ours(setting.name, text, "default"))?);
-            }
-        }
+        let mut config = Config::default();
         let mut fixed: Vec<&'static str> = Vec::new();
         for (name, text) in preset.iter().flat_map(|p: &&presets::Preset| p.sets) {
             let setting = table::find(name).expect("presets name settings of the table");
-            values.set(name, parse::value(setting, &ours(name, text, "preset"))?);
+            parse::set(setting, &ours(name, text, "preset"), &mut config)?;
             fixed.push(setting.name);
         }
         for (setting, one) in layers.iter().flatten() {
-            values.set(setting.name, parse::value(setting, one)?);
+            parse::set(setting, one, &mut config)?;
             fixed.push(setting.name);
         }
         // They follow from settings that are known by now.
-        for setting in TABLE {
-            if let Usual::Follows(_, of) = setting.default
-                && !fixed.contains(&setting.name)
-            {
-                values.set(setting.name, of(&values));
+        for setting in TABLE.iter().filter(|s| !fixed.contains(&s.name)) {
+            if let Some(follows) = setting.follows {
+                (follows.apply)(&mut config);
             }
         }
-        checks::check(&values)?;
-        Ok(Self { values, preset: preset.map(|p| p.name) })
+        checks::check(&config)?;
+        Ok(Self { config, preset: preset.map(|p| p.name) })
+    }
+
+    /// Resolves what a run has written down about itself, with changes. It is complete, so that a setting that it lacks was introduced
+    /// later: the run was made with the value frozen then, whatever the default is now.
+    ///
+    /// # Errors
+    /// As [`Settings::resolve`].
+    pub fn recorded(mut file: Vec<Typed>, arguments: Vec<Typed>) -> Result<Self, SettingError> {
+        for setting in TABLE {
+            if !file.iter().any(|one| one.name == setting.name) {
+                file.push(ours(setting.name, setting.frozen, "frozen"));
+            }
+        }
+        Self::resolve(&Sources { file, arguments })
     }
 
     /// Names whose values differ between two settings.
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
-        TABLE.iter().map(|s| s.name).filter(|n| self.values.get(n) != other.values.get(n)).collect()
+        let differ = |s: &&table::Setting| s.text(&self.config) != s.text(&other.config);
+        TABLE.iter().filter(differ).map(|s| s.name).collect()
+    }
+
+    /// What makes these settings a trial of their own: those that shape numbers and differ from the value frozen in their row, sorted by
+    /// name. So a new setting or another order of the table leaves it as it is, and a changed default changes it.
+    pub fn identity(&self) -> Vec<(&'static str, String)> {
+        identity(TABLE, &self.config)
     }
 
     /// The value of a setting, as it is written.
     pub fn text(&self, name: &str) -> String {
-        self.values.get(name).map_or(String::new(), ToString::to_string)
+        table::find(name).map_or_else(|| panic!("the table has no setting {name}"), |s| s.text(&self.config))
     }
 
     /// Whether a setting means something beside the others.
@@ -107,8 +125,16 @@ impl Settings {
 
     /// Changes one value behind the user's back; for paths that are made absolute.
     pub fn replace_word(&mut self, name: &str, word: String) {
-        self.values.set(name, values::Value::Word(word));
+        let setting = table::find(name).unwrap_or_else(|| panic!("the table has no setting {name}"));
+        setting.set(&mut self.config, &word).unwrap_or_else(|e| panic!("{name}={word}: {e}"));
     }
+}
+
+fn identity(rows: &[table::Setting], config: &Config) -> Vec<(&'static str, String)> {
+    let shaping = rows.iter().filter(|s| s.shapes != Shapes::Nothing);
+    let mut pairs: Vec<_> = shaping.map(|s| (s, s.text(config))).filter(|(s, text)| s.frozen != text).collect();
+    pairs.sort_by_key(|(s, _)| s.name);
+    pairs.into_iter().map(|(s, text)| (s.name, text)).collect()
 }
 
 fn ours(name: &str, text: &str, place: &'static str) -> Typed {

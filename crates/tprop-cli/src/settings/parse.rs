@@ -1,57 +1,56 @@
-//! From what was typed to values: types, ranges, and the nearest right name for a wrong one.
+//! From what was typed to a configuration: types, ranges, and the nearest right name for a wrong one.
 
+use tprop::words::WordError;
+
+use super::config::Config;
 use super::presets::PRESETS;
 use super::table::{Kind, Setting, TABLE};
 use super::typed::{SettingError, Typed, Written};
-use super::values::Value;
 
-/// The value of a setting.
-pub fn value(setting: &Setting, typed: &Typed) -> Result<Value, SettingError> {
+/// Sets a setting to what was typed.
+pub fn set(setting: &Setting, typed: &Typed, config: &mut Config) -> Result<(), SettingError> {
     let refuse = |why: &str| {
         let shown = match tprop::vocab::printable(&typed.text) {
             text if text.is_empty() => "empty".to_owned(),
             text => text,
         };
-        let mut message = format!("{} must be {}, not {shown}", setting.name, setting.kind.allowed());
-        if !why.is_empty() {
-            message = format!("{message}; {why}");
-        }
-        if let Kind::Choice(words) = setting.kind
-            && let Some(word) = nearest(&typed.text, words.iter().copied())
-        {
-            message = format!("{message}; did you mean {word}?");
-        }
+        let why = if why.is_empty() { String::new() } else { format!("; {why}") };
+        let message = format!("{} must be {}, not {shown}{why}", setting.name, setting.kind.allowed());
         Err(SettingError::at(&typed.place, message))
     };
-    let text = typed.text.as_str();
-    if typed.written == Written::Quoted && matches!(setting.kind, Kind::Count { .. } | Kind::Real { .. } | Kind::Flag) {
+    if typed.written == Written::Quoted && !setting.kind.quoted() {
         return refuse("without quotes");
     }
-    match setting.kind {
-        Kind::Choice(words) => match words.iter().find(|w| **w == text) {
-            Some(word) => Ok(Value::Word((*word).to_owned())),
-            None => refuse(""),
-        },
-        Kind::Flag => match text {
-            "true" => Ok(Value::Flag(true)),
-            "false" => Ok(Value::Flag(false)),
-            _ => refuse(""),
-        },
-        Kind::Count { least, most, zero } => match whole(text) {
-            Some(n) if (least..=most).contains(&n) || (n == 0 && zero.is_some()) => Ok(Value::Count(n)),
-            _ => refuse(""),
-        },
+    if matches!((setting.kind, typed.written), (Kind::Text, Written::Number | Written::Boolean)) {
+        return refuse("in quotes");
+    }
+    let Some(text) = within(setting.kind, &typed.text) else { return refuse("") };
+    match setting.set(config, &text) {
+        Ok(()) => Ok(()),
+        Err(why @ WordError::Range { .. }) => refuse(&why.to_string()),
+        Err(WordError::Unknown) => {
+            // `parallel:N` is nothing that anyone can type.
+            let words = setting.kind.words().into_iter().filter(|word| !word.contains(char::is_uppercase));
+            refuse(&nearest(&typed.text, words).map_or(String::new(), |word| format!("did you mean {word}?")))
+        }
+    }
+}
+
+/// A value as settings write it, if its kind allows it; a choice looks at its words itself.
+fn within(kind: Kind, text: &str) -> Option<String> {
+    let count = |range: std::ops::RangeInclusive<u64>| whole(text).filter(|n| range.contains(n));
+    match kind {
+        Kind::Words { .. } | Kind::Text => Some(text.to_owned()),
+        Kind::Flag => ["true", "false"].contains(&text).then(|| text.to_owned()),
+        Kind::AutoCount { .. } if text == "auto" => Some(text.to_owned()),
+        Kind::AutoCount { most } => count(1..=most).map(|n| n.to_string()),
+        Kind::Count { zero: Some(_), .. } if whole(text) == Some(0) => Some("0".to_owned()),
+        Kind::Count { least, most, .. } => count(least..=most).map(|n| n.to_string()),
         Kind::Real { above, most, zero } => match text.replace('_', "").parse::<f64>() {
             // −0 would be 0 with another sign; NaN fails all comparisons.
-            Ok(0.0) if zero.is_some() => Ok(Value::Real(0.0)),
-            Ok(x) if x > above && x <= most => Ok(Value::Real(x)),
-            _ => refuse(""),
-        },
-        Kind::Text if matches!(typed.written, Written::Number | Written::Boolean) => refuse("in quotes"),
-        Kind::Text => Ok(Value::Word(text.to_owned())),
-        Kind::Form { check, .. } => match check(text) {
-            Ok(()) => Ok(Value::Word(text.to_owned())),
-            Err(why) => refuse(&why),
+            Ok(0.0) if zero.is_some() => Some("0.0".to_owned()),
+            Ok(x) if x > above && x <= most => Some(format!("{x:?}")),
+            _ => None,
         },
     }
 }

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use super::presets::PRESETS;
 use super::table::{Setting, TABLE};
-use super::values::Value;
 use super::{Settings, Sources, Typed};
 
 impl Settings {
@@ -28,18 +27,18 @@ impl Settings {
 
     /// The fewest names and values that resolve to the same settings.
     pub fn spelt(&self) -> Vec<(&'static str, String)> {
-        let all = TABLE.iter().filter_map(|s| Some((s.name, self.values.get(s.name)?.to_string())));
+        let all = TABLE.iter().map(|s| (s.name, s.text(&self.config)));
         let resolves = |pairs: &[(&'static str, String)]| {
             let arguments = pairs.iter().map(|(name, text)| Typed::spelt(name, text, text)).collect();
             let found = Settings::resolve(&Sources { file: Vec::new(), arguments });
-            found.is_ok_and(|found| found.values == self.values)
+            found.is_ok_and(|found| found.config == self.config)
         };
         let mut pairs: Vec<_> = all.collect();
-        let usual = Settings::resolve(&Sources::default()).map(|s| s.values);
+        let usual = Settings::resolve(&Sources::default());
         // Those that differ from the defaults mostly do; where one default follows another, the rest is found one by one.
         if let Ok(usual) = usual {
-            let differ = |name: &str| usual.get(name) != self.values.get(name);
-            let few: Vec<_> = pairs.iter().filter(|(name, _)| differ(name)).cloned().collect();
+            let differing = usual.differences(self);
+            let few: Vec<_> = pairs.iter().filter(|(name, _)| differing.contains(name)).cloned().collect();
             if resolves(&few) {
                 pairs = few;
             }
@@ -55,9 +54,9 @@ impl Settings {
     }
 
     fn line(&self, setting: &Setting, key: &str) -> String {
-        match self.values.get(setting.name).expect("every setting is resolved") {
-            Value::Word(word) => format!("{key} = {}", toml::Value::String(word.clone())),
-            value => format!("{key} = {value}"),
+        match setting.text(&self.config) {
+            text if setting.kind.quoted() => format!("{key} = {}", toml::Value::String(text)),
+            text => format!("{key} = {text}"),
         }
     }
 }

@@ -1,259 +1,190 @@
-//! Every setting: its name, what it means, what it may be and its default. Parsing, checks, help, listings and
-//! `settings.toml` are all made from this one table.
+//! Every setting, one row each: its name, where it stands in the configuration and what it may be there, its frozen default, what it
+//! means; behind that whatever is not usual about it. Parsing, checks, help, listings, `settings.toml`, names of trials and what may
+//! change on resume are all made from this one table. The default itself is that of the configuration.
+
+use std::ffi::OsStr;
 
 use tprop::corpus::SynthConfig;
-use tprop::optim::Rule;
+use tprop::words::WordError;
 
-use super::form;
-use super::values::{Value, Values};
-
-/// One setting.
-pub struct Setting {
-    /// Dotted name, the same on the command line, in files and in records.
-    pub name: &'static str,
-    /// A flag that is another spelling of the name.
-    pub flag: Option<&'static str>,
-    /// One sentence for people.
-    pub doc: &'static str,
-    /// What it may be.
-    pub kind: Kind,
-    /// What it is unless someone says otherwise.
-    pub default: Usual,
-}
-
-/// What a setting may be.
-#[derive(Clone, Copy)]
-pub enum Kind {
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// `true` or `false`.
-    Flag,
-    /// A whole number from `least` to `most`, or 0 where that has a meaning of its own.
-    Count { least: u64, most: u64, zero: Option<&'static str> },
-    /// A number above `above`, up to `most`, or 0 where that has a meaning of its own.
-    Real { above: f64, most: f64, zero: Option<&'static str> },
-    /// Any text.
-    Text,
-    /// A word with a grammar of its own, for example `parallel:2`.
-    Form { grammar: &'static str, check: fn(&str) -> Result<(), String> },
-}
-
-/// Where a default comes from.
-#[derive(Clone, Copy)]
-pub enum Usual {
-    /// This text, read as if it had been typed.
-    Is(&'static str),
-    /// It follows from other settings or from the library; the text says how.
-    Follows(&'static str, fn(&Values) -> Value),
-}
-
-use Kind::{Choice, Flag, Form, Text};
-use Usual::{Follows, Is};
-
-const fn count(least: u64, most: u64) -> Kind {
-    Kind::Count { least, most, zero: None }
-}
-
-const fn count_or(least: u64, most: u64, zero: &'static str) -> Kind {
-    Kind::Count { least, most, zero: Some(zero) }
-}
-
-const fn real(most: f64) -> Kind {
-    Kind::Real { above: 0.0, most, zero: None }
-}
-
-const fn real_or(above: f64, most: f64, zero: &'static str) -> Kind {
-    Kind::Real { above, most, zero: Some(zero) }
-}
-
-const fn plain(name: &'static str, doc: &'static str, kind: Kind, default: Usual) -> Setting {
-    Setting { name, flag: None, doc, kind, default }
-}
-
-const fn flagged(name: &'static str, flag: &'static str, doc: &'static str, kind: Kind, default: Usual) -> Setting {
-    Setting { name, flag: Some(flag), doc, kind, default }
-}
+use super::config::usual_eps;
+pub use super::row::{Kind, Setting};
+use super::row::{
+    LARGEST, Place, Resume, Shapes, at, count, count_or, dotted, either, real, real_or, row, text, word, words_of,
+    words_of_option,
+};
 
 /// The name of the built-in language among data sources.
 pub const BUILT_IN: &str = "built-in";
 
-/// Settings that shape no number of a run, whatever happens: two trials that differ only in these are one.
-pub const NEUTRAL: [&str; 7] = [
-    "data.dir",
-    "data.vocab",
-    "train.threads",
-    "train.simd",
-    "checkpoint.every_minutes",
-    "checkpoint.every_steps",
-    "checkpoint.keep",
-];
-
-/// Of [`NEUTRAL`], or decisive only once a run diverges.
-pub fn harmless(name: &str) -> bool {
-    NEUTRAL.contains(&name) || name == "train.on_divergence"
+/// A setting of the built-in language.
+const fn synth(name: &'static str, place: Place, frozen: &'static str, doc: &'static str) -> Setting {
+    row(name, place, frozen, doc).beside("data.source", BUILT_IN)
 }
 
-/// TOML's whole numbers end here.
-const LARGEST: u64 = i64::MAX as u64;
+/// A setting of BPTT.
+const fn bptt(name: &'static str, place: Place, frozen: &'static str, doc: &'static str) -> Setting {
+    row(name, place, frozen, doc).beside("method", "bptt")
+}
 
-/// The update rule that `optim.name` chooses.
-fn rule(values: &Values) -> Rule {
-    Rule::named(values.word("optim.name"), None).expect("the choices are the library's names")
+/// A setting of BTPROP.
+const fn btprop(name: &'static str, place: Place, frozen: &'static str, doc: &'static str) -> Setting {
+    row(name, place, frozen, doc).beside("method", "btprop")
 }
 
 /// All settings, in the order of listings and files.
-#[rustfmt::skip] // one setting, one or two lines: read as a table
+#[rustfmt::skip] // one setting, two lines: read as a table
 pub static TABLE: &[Setting] = &[
-    flagged("data.source", "data", "A text file, a directory with train/valid/test files, the name of a known data set, or `built-in`",
-        Text, Is(BUILT_IN)),
-    flagged("data.dir", "data-dir", "Where names of data sets, and paths that are not here, are looked up first (then $TPROP_DATA and the user's data directory)",
-        Text, Is("")),
-    flagged("data.level", "level", "What a token is",
-        Choice(&["word", "char", "byte"]), Is("word")),
-    plain("data.eos", "Whether a line end is a token; auto: yes, except in text8",
-        Choice(&["auto", "true", "false"]), Is("auto")),
-    plain("data.min_count", "Rarer words become <unk>; auto: 1, for text8 11",
-        Form { grammar: "auto|N", check: form::auto_or_count }, Is("auto")),
-    plain("data.max_vocab", "Largest vocabulary, <unk> and <eos> included",
-        count_or(3, 100_000_000, "no limit"), Is("0")),
-    plain("data.vocab_from", "Which splits the vocabulary is made from; the paper took all",
-        Choice(&["train", "all"]), Is("train")),
-    plain("data.max_tokens", "Trains on only so many tokens",
-        count_or(2, LARGEST, "all"), Is("0")),
-    plain("data.vocab", "Size of the made-up vocabulary of `bench`",
-        count(2, 10_000_000), Is("10000")),
+    row("data.source", text!(corpus.source or BUILT_IN), "built-in",
+        "A text file, a directory with train/valid/test files, the name of a known data set, or `built-in`").flag("data").resume(Resume::Freely),
+    row("data.dir", text!(corpus.data_dir or ""), "",
+        "Where names of data sets, and paths that are not here, are looked up first (then $TPROP_DATA and the user's data directory)").flag("data-dir").shapes(Shapes::Nothing),
+    row("data.level", word!(corpus.level), "word",
+        "What a token is").flag("level"),
+    row("data.eos", at!(corpus.eos or "auto", Kind::Words { none: Some("auto"), words: &["true", "false"] }), "auto",
+        "Whether a line end is a token; auto: yes, except in text8"),
+    row("data.min_count", at!(corpus.min_count or "auto", Kind::AutoCount { most: u32::MAX as u64 }), "auto",
+        "Rarer words become <unk>; auto: 1, for text8 11"),
+    row("data.max_vocab", at!(corpus.max_vocab or "0", count_or(3, 100_000_000, "no limit")), "0",
+        "Largest vocabulary, <unk> and <eos> included"),
+    row("data.vocab_from", word!(corpus.vocab_from), "train",
+        "Which splits the vocabulary is made from; the paper took all"),
+    row("data.max_tokens", at!(corpus.max_tokens or "0", count_or(2, LARGEST, "all")), "0",
+        "Trains on only so many tokens"),
+    row("data.vocab", at!(model.vocab, count(2, 10_000_000)), "10000",
+        "Size of the made-up vocabulary of `bench`").shapes(Shapes::Nothing),
 
-    plain("synth.vocab", "Vocabulary of the built-in language",
-        count(*SynthConfig::VOCAB.start() as u64, *SynthConfig::VOCAB.end() as u64),
-        Follows("", |_| Value::Count(SynthConfig::default().vocab as u64))),
-    plain("synth.tokens", "Length of its training split",
-        count(*SynthConfig::TOKENS.start() as u64, *SynthConfig::TOKENS.end() as u64),
-        Follows("", |_| Value::Count(SynthConfig::default().tokens as u64))),
-    plain("synth.seed", "Chooses the text, not the language",
-        count(0, LARGEST), Follows("", |_| Value::Count(SynthConfig::default().seed))),
+    synth("synth.vocab", at!(synth.vocab, count(*SynthConfig::VOCAB.start() as u64, *SynthConfig::VOCAB.end() as u64)), "1000",
+        "Vocabulary of the built-in language"),
+    synth("synth.tokens", at!(synth.tokens, count(*SynthConfig::TOKENS.start() as u64, *SynthConfig::TOKENS.end() as u64)), "1000000",
+        "Length of its training split"),
+    synth("synth.seed", at!(synth.seed, count(0, LARGEST)), "1",
+        "Chooses the text, not the language"),
 
-    flagged("model.cell", "cell", "The recurrent cell",
-        Choice(&["gru", "lstm", "elman", "mult", "mult_gated"]), Is("gru")),
-    plain("model.activation", "Non-linearity of the Elman cell",
-        Choice(&["tanh", "sigmoid"]), Is("tanh")),
-    flagged("model.hidden", "hidden", "Units of each layer",
-        count(1, 32_768), Is("100")),
-    plain("model.embed", "Size of the embedding",
-        count(1, 32_768), Follows("model.hidden", |v| Value::Count(v.count("model.hidden")))),
-    flagged("model.layers", "layers", "Recurrent layers",
-        count(1, 64), Is("1")),
-    plain("model.tied", "Output weights are the embedding",
-        Flag, Is("false")),
-    plain("model.init", "Embedding and output weights start within ± this",
-        real(10.0), Is("0.1")),
+    row("model.cell", word!(model.cell), "gru",
+        "The recurrent cell").flag("cell"),
+    row("model.activation", word!(activation), "tanh",
+        "Non-linearity of the Elman cell").beside("model.cell", "elman"),
+    row("model.hidden", at!(model.hidden, count(1, 32_768)), "100",
+        "Units of each layer").flag("hidden"),
+    row("model.embed", at!(model.embed, count(1, 32_768)), "100",
+        "Size of the embedding").follows("model.hidden", |c| c.model.embed = c.model.hidden),
+    row("model.layers", at!(model.layers, count(1, 64)), "1",
+        "Recurrent layers").flag("layers"),
+    row("model.tied", at!(model.tied, Kind::Flag), "false",
+        "Output weights are the embedding"),
+    row("model.init", at!(model.init, real(10.0)), "0.1",
+        "Embedding and output weights start within ± this"),
 
-    flagged("method", "method", "Back-propagation through time, or target propagation",
-        Choice(&["bptt", "btprop"]), Is("bptt")),
+    row("method", word!(train.method), "bptt",
+        "Back-propagation through time, or target propagation").flag("method"),
 
-    flagged("bptt.window", "window", "K: steps that the gradient flows back",
-        count(1, 100_000), Is("20")),
+    bptt("bptt.window", at!(bptt.window, count(1, 100_000)), "20",
+        "K: steps that the gradient flows back").flag("window"),
 
-    plain("btprop.solver", "Order of updates and duals",
-        Choice(&["admm", "penalty", "alm"]), Is("admm")),
-    flagged("btprop.block", "block", "B: steps of a block; 1 is TPROP",
-        count(1, 100_000), Is("20")),
-    flagged("btprop.blocks", "blocks", "M: consecutive blocks of a window",
-        count(1, 1_000_000), Is("32")),
-    flagged("btprop.lambda", "lambda", "Weight of the coupling between blocks",
-        real_or(0.0, 1e9, "no coupling"), Is("0.1")),
-    plain("btprop.lambda_schedule", "How lambda moves after each epoch",
-        Form { grammar: "constant|geometric:F|balance|balance:F", check: |s| form::lambda_schedule(s).map(drop) }, Is("constant")),
-    plain("btprop.penalty", "Distance between where a block ends and its target",
-        Choice(&["l2", "kl", "kl-reverse", "l2+kl", "l2+kl-reverse"]), Is("l2")),
-    plain("btprop.constraint", "Where free states may be",
-        Form { grammar: "none|tanh|box|binary|sparse:K", check: |s| form::constraint(s).map(drop) }, Is("none")),
-    plain("btprop.loss", "Which state the loss looks at; free needs btprop.block=1",
-        Choice(&["predicted", "free"]), Is("predicted")),
-    plain("btprop.ignore", "A token without weight in the loss; first: the one that the training text begins with",
-        Form { grammar: "none|first|N", check: |s| form::ignore(s).map(drop) }, Is("none")),
-    plain("btprop.init", "Where a window's states come from; N sweeps",
-        Form { grammar: "zero|parallel:N|stored:N|sequential", check: |s| form::init(s).map(drop) }, Is("parallel:1")),
-    plain("btprop.first", "Whether the first block's start may move",
-        Choice(&["fixed", "free"]), Is("fixed")),
-    plain("btprop.last", "What the last block of a window is tied to",
-        Choice(&["none", "zero", "free0"]), Is("none")),
-    flagged("btprop.state_steps", "state-steps", "Steps on the states per window",
-        count(0, 10_000), Is("1")),
-    plain("btprop.state_lr", "Rate of the state steps",
-        real_or(0.0, 1e6, "states stay"), Is("0.1")),
-    plain("btprop.state_optim", "Rule of the state steps",
-        Choice(&["sgd", "adagrad"]), Is("sgd")),
-    plain("btprop.state_scale", "Slope per block, or the mean over the window (as the release does)",
-        Choice(&["block", "mean"]), Is("block")),
-    plain("btprop.state_clip", "Largest norm of a block's slope",
-        real_or(0.0, 1e9, "off"), Is("0")),
-    plain("btprop.state_tol", "Ends a window's state steps once states move less than this",
-        real_or(0.0, 1e9, "off"), Is("0")),
-    plain("btprop.starts", "Starts move with the targets, or stay on the trajectory",
-        Choice(&["moving", "held"]), Is("moving")),
-    plain("btprop.theta_steps", "Steps on the weights per window",
-        count(1, 10_000), Is("1")),
-    plain("btprop.theta_solver", "How the weights are updated; least squares is for multiplicative cells",
-        Choice(&["gradient", "least_squares"]), Is("gradient")),
-    plain("btprop.ridge", "Ridge of least squares",
-        real(1e9), Is("0.001")),
-    plain("btprop.joint_steps", "Joint steps of alm per window",
-        count(1, 10_000), Is("1")),
-    plain("btprop.dual_lr", "Rate of the duals",
-        real_or(0.0, 1e6, "duals stay 0"), Is("0.1")),
-    plain("btprop.dual_rule", "How a dual follows its residual",
-        Choice(&["scaled", "gradient", "mean"]), Is("scaled")),
-    plain("btprop.dual_start", "First epoch in which duals move",
-        count(1, 1_000_000), Is("1")),
-    plain("btprop.dual_order", "When the duals of admm move",
-        Choice(&["after_theta", "before_theta"]), Is("after_theta")),
-    plain("btprop.duals", "Whether duals begin at 0 in each window or are kept (in batch mode they always are)",
-        Choice(&["reset", "stored"]), Is("reset")),
-    plain("btprop.staleness", "Exchanges by which boundary states of other ranks may lag",
-        count(0, 1_000), Is("0")),
+    btprop("btprop.solver", word!(btprop.solver), "admm",
+        "Order of updates and duals"),
+    btprop("btprop.block", at!(btprop.block, count(1, 100_000)), "20",
+        "B: steps of a block; 1 is TPROP").flag("block"),
+    btprop("btprop.blocks", at!(btprop.blocks, count(1, 1_000_000)), "32",
+        "M: consecutive blocks of a window").flag("blocks"),
+    btprop("btprop.lambda", at!(btprop.lambda, real_or(0.0, 1e9, "no coupling")), "0.1",
+        "Weight of the coupling between blocks").flag("lambda"),
+    btprop("btprop.lambda_schedule", word!(btprop.lambda_schedule), "constant",
+        "How lambda moves after each epoch"),
+    btprop("btprop.penalty", word!(btprop.penalty), "l2",
+        "Distance between where a block ends and its target"),
+    btprop("btprop.constraint", word!(btprop.constraint), "none",
+        "Where free states may be"),
+    btprop("btprop.loss", word!(btprop.loss), "predicted",
+        "Which state the loss looks at; free needs btprop.block=1"),
+    btprop("btprop.ignore", word!(btprop.ignore), "none",
+        "A token without weight in the loss; first: the one that the training text begins with"),
+    btprop("btprop.init", word!(btprop.init), "parallel:1",
+        "Where a window's states come from; N sweeps"),
+    btprop("btprop.first", word!(btprop.first), "fixed",
+        "Whether the first block's start may move"),
+    btprop("btprop.last", word!(btprop.last), "none",
+        "What the last block of a window is tied to"),
+    btprop("btprop.state_steps", at!(btprop.states.steps, count(0, 10_000)), "1",
+        "Steps on the states per window").flag("state-steps"),
+    btprop("btprop.state_lr", at!(btprop.states.rate, real_or(0.0, 1e6, "states stay")), "0.1",
+        "Rate of the state steps"),
+    btprop("btprop.state_optim", word!(btprop.states.rule), "sgd",
+        "Rule of the state steps"),
+    btprop("btprop.state_scale", word!(btprop.states.scale), "block",
+        "Slope per block, or the mean over the window (as the release does)"),
+    btprop("btprop.state_clip", at!(btprop.states.clip, real_or(0.0, 1e9, "off")), "0.0",
+        "Largest norm of a block's slope"),
+    btprop("btprop.state_tol", at!(btprop.states.tolerance, real_or(0.0, 1e9, "off")), "0.0",
+        "Ends a window's state steps once states move less than this"),
+    btprop("btprop.starts", word!(btprop.starts), "moving",
+        "Starts move with the targets, or stay on the trajectory"),
+    btprop("btprop.theta_steps", at!(btprop.theta_steps, count(1, 10_000)), "1",
+        "Steps on the weights per window"),
+    btprop("btprop.theta_solver", word!(btprop.theta_solver), "gradient",
+        "How the weights are updated; least squares is for multiplicative cells"),
+    btprop("btprop.ridge", at!(ridge, real(1e9)), "0.001",
+        "Ridge of least squares"),
+    btprop("btprop.joint_steps", at!(joint_steps, count(1, 10_000)), "1",
+        "Joint steps of alm per window"),
+    btprop("btprop.dual_lr", at!(duals.rate, real_or(0.0, 1e6, "duals stay 0")), "0.1",
+        "Rate of the duals"),
+    btprop("btprop.dual_rule", word!(duals.rule), "scaled",
+        "How a dual follows its residual"),
+    btprop("btprop.dual_start", at!(duals.start_epoch, count(1, 1_000_000)), "1",
+        "First epoch in which duals move"),
+    btprop("btprop.dual_order", either!(before_theta, "after_theta", "before_theta"), "after_theta",
+        "When the duals of admm move"),
+    btprop("btprop.duals", either!(duals.stored, "reset", "stored"), "reset",
+        "Whether duals begin at 0 in each window or are kept (in batch mode they always are)"),
+    btprop("btprop.staleness", at!(btprop.staleness, count(0, 1_000)), "0",
+        "Exchanges by which boundary states of other ranks may lag"),
 
-    flagged("train.streams", "streams", "Parallel streams",
-        count(1, 65_536), Follows("32; 1 for btprop", |v| Value::Count(if v.word("method") == "btprop" { 1 } else { 32 }))),
-    flagged("train.epochs", "epochs", "Passes over the corpus",
-        count(1, 1_000_000), Is("10")),
-    plain("train.batch", "An update after each window, or one after each pass",
-        Choice(&["mini", "full"]), Is("mini")),
-    plain("train.accumulate", "Windows per update",
-        count(1, 1_000_000), Is("1")),
-    plain("train.patience", "Stops after so many epochs without a better validation perplexity",
-        count_or(1, 1_000_000, "never"), Is("5")),
-    flagged("train.seed", "seed", "Chooses the initial weights",
-        count(0, LARGEST), Is("1")),
-    flagged("train.threads", "threads", "Threads; the result does not depend on them",
-        count_or(1, 1_024, "all cores"), Is("0")),
-    plain("train.simd", "Vector instructions; auto: the best of this machine",
-        Choice(&["auto", "scalar", "avx2", "avx512", "neon"]), Is("auto")),
-    plain("train.on_divergence", "What to do when the loss or the gradient is not finite",
-        Choice(&["stop", "rollback"]), Is("stop")),
+    row("train.streams", at!(streams, count(1, 65_536)), "32",
+        "Parallel streams").flag("streams").follows("32; 1 for btprop", |c| c.streams = c.train.method.streams()),
+    row("train.epochs", at!(train.epochs, count(1, 1_000_000)), "10",
+        "Passes over the corpus").flag("epochs").resume(Resume::Allowed),
+    row("train.batch", word!(batch), "mini",
+        "An update after each window, or one after each pass"),
+    row("train.accumulate", at!(accumulate, count(1, 1_000_000)), "1",
+        "Windows per update"),
+    row("train.patience", at!(train.patience, count_or(1, 1_000_000, "never")), "5",
+        "Stops after so many epochs without a better validation perplexity").resume(Resume::Allowed),
+    row("train.seed", at!(train.seed, count(0, LARGEST)), "1",
+        "Chooses the initial weights").flag("seed"),
+    row("train.threads", at!(threads or "0", count_or(1, 1_024, "all cores")), "0",
+        "Threads; the result does not depend on them").flag("threads").shapes(Shapes::Nothing),
+    row("train.simd", word!(simd or "auto"), "auto",
+        "Vector instructions; auto: the best of this machine").shapes(Shapes::Nothing),
+    row("train.on_divergence", word!(on_divergence), "stop",
+        "What to do when the loss or the gradient is not finite").shapes(Shapes::Divergence),
 
-    plain("optim.name", "Update rule of the weights",
-        Choice(&Rule::NAMES), Is("adagrad")),
-    flagged("optim.lr", "lr", "Rate",
-        real(1e9), Follows("0.05 for adagrad; the usual one of each rule", |v| Value::Real(rule(v).usual_rate()))),
-    plain("optim.eps", "Keeps divisions finite; rules without it ignore it",
-        real(1.0), Follows("1e-5 for adagrad; the usual one of each rule", |v| Value::Real(rule(v).eps().unwrap_or(1e-8)))),
-    plain("optim.clip", "Largest global norm of the gradient",
-        real_or(0.0, 1e9, "off"), Is("0.5")),
-    plain("optim.anneal", "The rate is divided by this when validation does not improve",
-        real_or(1.0, 1e6, "off"), Is("0")),
+    row("optim.name", word!(train.optim.rule), "adagrad",
+        "Update rule of the weights"),
+    row("optim.lr", at!(train.optim.rate, real(1e9)), "0.05",
+        "Rate").flag("lr").resume(Resume::Allowed)
+        .follows("0.05 for adagrad; the usual one of each rule", |c| c.train.optim.rate = c.train.optim.rule.usual_rate()),
+    row("optim.eps", at!(eps, real(1.0)), "1e-5",
+        "Keeps divisions finite; rules without it ignore it").resume(Resume::Allowed)
+        .follows("1e-5 for adagrad; the usual one of each rule", |c| c.eps = usual_eps(c.train.optim.rule)),
+    row("optim.clip", at!(train.optim.clip, real_or(0.0, 1e9, "off")), "0.5",
+        "Largest global norm of the gradient").resume(Resume::Allowed),
+    row("optim.anneal", at!(train.anneal, real_or(1.0, 1e6, "off")), "0.0",
+        "The rate is divided by this when validation does not improve").resume(Resume::Allowed),
 
-    plain("eval.streams", "Streams into which evaluation cuts a split",
-        count(1, 65_536), Is("32")),
+    row("eval.streams", at!(train.eval_streams, count(1, 65_536)), "32",
+        "Streams into which evaluation cuts a split"),
 
-    plain("checkpoint.every_minutes", "Minutes between checkpoints",
-        real_or(0.0, 1e6, "only at evaluations"), Is("5")),
-    plain("checkpoint.every_steps", "Updates between checkpoints",
-        count_or(1, LARGEST, "by time only"), Is("0")),
-    plain("checkpoint.keep", "How many of the last checkpoints are kept, beside the best",
-        count(1, 10_000), Is("3")),
+    row("checkpoint.every_minutes", at!(checkpoint.every_minutes or "0.0", real_or(0.0, 1e6, "only at evaluations")), "5.0",
+        "Minutes between checkpoints").shapes(Shapes::Nothing),
+    row("checkpoint.every_steps", at!(checkpoint.every_steps or "0", count_or(1, LARGEST, "by time only")), "0",
+        "Updates between checkpoints").shapes(Shapes::Nothing),
+    row("checkpoint.keep", at!(checkpoint.keep, count(1, 10_000)), "3",
+        "How many of the last checkpoints are kept, beside the best").shapes(Shapes::Nothing),
 
-    plain("cluster.shares", "Shares of a window in which sums are made, whatever the ranks; auto: 1, under MPI 12 or one a rank",
-        Form { grammar: "auto|N", check: form::auto_or_count }, Is("auto")),
+    row("cluster.shares", at!(shares or "auto", Kind::AutoCount { most: u32::MAX as u64 }), "auto",
+        "Shares of a window in which sums are made, whatever the ranks; auto: 1, under MPI 12 or one a rank"),
 ];
 
 /// The setting of a name.
@@ -261,49 +192,32 @@ pub fn find(name: &str) -> Option<&'static Setting> {
     TABLE.iter().find(|s| s.name == name)
 }
 
+/// Whether a setting shapes no number of a run, whatever happens.
+pub fn neutral(name: &str) -> bool {
+    find(name).is_some_and(|s| s.shapes == Shapes::Nothing)
+}
+
+/// Neutral, or decisive only once a run diverges.
+pub fn harmless(name: &str) -> bool {
+    find(name).is_some_and(|s| s.shapes != Shapes::Numbers)
+}
+
 /// Whether a setting means something beside the others: those of a method that is not in use do not, for one. `is` tells whether
-/// one of them has a value, or may have it.
+/// one of them has a value, or may have it. A setting of another version goes with its group.
 pub fn applies(name: &str, is: impl Fn(&str, &str) -> bool) -> bool {
-    match name.split('.').next().unwrap_or_default() {
-        "bptt" => is("method", "bptt"),
-        "btprop" => is("method", "btprop"),
-        "synth" => is("data.source", BUILT_IN),
-        _ => name != "model.activation" || is("model.cell", "elman"),
-    }
+    let group = name.split('.').next();
+    let row = find(name).or_else(|| TABLE.iter().find(|s| Some(s.group()) == group));
+    row.and_then(|s| s.beside).is_none_or(|(other, value)| is(other, value))
 }
 
-impl Setting {
-    /// The part before the dot.
-    pub fn group(&self) -> &'static str {
-        self.name.split('.').next().unwrap_or_default()
-    }
-
-    /// The default as people read it.
-    pub fn default_text(&self) -> String {
-        match self.default {
-            Is(text) => text.to_owned(),
-            Follows("", of) => of(&Values::empty()).to_string(),
-            Follows(how, _) => how.to_owned(),
-        }
-    }
-}
-
-impl Kind {
-    /// What is allowed, as it stands behind "must be" in messages.
-    pub fn allowed(&self) -> String {
-        let or_zero = |zero: Option<&str>| zero.map_or(String::new(), |what| format!(" (or 0: {what})"));
-        match *self {
-            Choice(words) => format!("one of {}", words.join(", ")),
-            Flag => "true or false".to_owned(),
-            Kind::Count { least, most: LARGEST, zero } => format!("a whole number from {least}{}", or_zero(zero)),
-            Kind::Count { least, most, zero } => format!("a whole number from {least} to {most}{}", or_zero(zero)),
-            Kind::Real { above, most, zero } => {
-                // 1e9 reads better than a row of zeros.
-                let most = if most >= 1e5 { format!("{most:e}") } else { most.to_string() };
-                format!("a number above {above}, up to {most}{}", or_zero(zero))
-            }
-            Text => "a text".to_owned(),
-            Form { grammar, .. } => format!("one of {}", grammar.replace('|', ", ")),
-        }
-    }
+/// The setting behind a field of the library's configurations, for errors that name the field: by its path in
+/// [`super::config::Config`], or by the end of it where that is enough (a method's own fields come first).
+#[allow(dead_code)] // by those who word the library's errors
+pub fn name_of_field(path: &str) -> Option<&'static str> {
+    let named = |whole: &str| TABLE.iter().find(|s| s.path == whole).map(|s| s.name);
+    let of_method = ["", "btprop.", "bptt."].iter().find_map(|part| named(&format!("{part}{path}")));
+    of_method.or_else(|| {
+        let mut ends = TABLE.iter().filter(|s| s.path.strip_suffix(path).is_some_and(|rest| rest.ends_with('.')));
+        ends.next().filter(|_| ends.next().is_none()).map(|s| s.name)
+    })
 }

@@ -28,26 +28,165 @@ fn names_and_flags_are_unique_and_every_default_is_allowed() {
     }
     let settings = arguments(&[]).unwrap();
     // Typing a default changes nothing: derived ones obey their own ranges too.
-    assert_eq!(file(&settings.to_toml()).unwrap().values, settings.values);
+    assert_eq!(file(&settings.to_toml()).unwrap().config, settings.config);
+}
+
+/// Every word of every choice is read by the setting's own field, and written as it was read.
+#[test]
+fn words_read_back_as_themselves() {
+    let mut tried = 0;
+    for setting in TABLE {
+        for word in setting.kind.words() {
+            let word = word.replace(char::is_uppercase, "3");
+            let mut config = Config::default();
+            assert_eq!(setting.set(&mut config, &word), Ok(()), "{}={word}", setting.name);
+            assert_eq!(setting.text(&config), word, "{}", setting.name);
+            tried += 1;
+        }
+    }
+    assert!(tried > 70, "{tried}");
+}
+
+/// A value that a setting has not by default.
+fn another(setting: &table::Setting) -> String {
+    let usual = setting.text(&Config::default());
+    match setting.kind {
+        table::Kind::Words { .. } => {
+            let words = setting.kind.words().into_iter().map(|word| word.replace(char::is_uppercase, "3"));
+            words.into_iter().find(|word| *word != usual).unwrap()
+        }
+        table::Kind::Flag => (usual == "false").to_string(),
+        table::Kind::Count { .. } | table::Kind::AutoCount { .. } => "7".to_owned(),
+        table::Kind::Real { .. } => "7.5".to_owned(),
+        table::Kind::Text => "elsewhere".to_owned(),
+    }
 }
 
 #[test]
-fn every_combination_of_choices_converts() {
+fn a_setting_changes_its_own_field_alone() {
+    let usual = Config::default();
     for setting in TABLE {
-        if let table::Kind::Choice(words) = setting.kind {
-            for word in words {
-                let mut list = vec![format!("{}={word}", setting.name)];
-                list.extend((setting.name != "method").then(|| "method=btprop".to_owned()));
-                list.extend((setting.name != "btprop.block").then(|| "btprop.block=1".to_owned()));
-                if *word == "least_squares" {
-                    list.extend(["model.cell=mult".to_owned(), "btprop.loss=free".to_owned()]);
-                }
-                let settings = arguments(&list.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
-                let _ = (settings.train(), settings.model(10), settings.corpus(), settings.synth(), settings.simd());
-                let _ = (settings.checkpointing(), settings.threads(), settings.rolls_back());
-            }
+        let (mut config, other) = (usual.clone(), another(setting));
+        setting.set(&mut config, &other).unwrap();
+        let changed: Vec<_> = TABLE.iter().filter(|s| s.text(&config) != s.text(&usual)).map(|s| s.name).collect();
+        assert_eq!(changed, [setting.name]);
+        assert_eq!(setting.text(&config), other);
+    }
+}
+
+/// Every setting reaches what the library, or a command, is given: a choice that carries settings is put together from its parts.
+#[test]
+fn every_setting_arrives() {
+    let everything = |config: &Config| {
+        let s = Settings { config: config.clone(), preset: None };
+        let library = format!("{:?} {:?} {:?} {:?}", s.train(), s.model(10), s.corpus(), s.synth());
+        let program = (s.bench_vocab(), s.threads(), s.simd(), s.rolls_back(), s.checkpointing(), s.shares());
+        format!("{library} {program:?}")
+    };
+    let choices: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("model.cell", "elman")],
+        &[("method", "btprop")],
+        &[("method", "btprop"), ("btprop.solver", "alm")],
+        &[("method", "btprop"), ("btprop.theta_solver", "least_squares")],
+    ];
+    for setting in TABLE {
+        let arrives = choices.iter().any(|choice| {
+            let mut config = Config::default();
+            choice.iter().for_each(|(name, word)| table::find(name).unwrap().set(&mut config, word).unwrap());
+            let before = everything(&config);
+            setting.set(&mut config, &another(setting)).unwrap();
+            everything(&config) != before
+        });
+        assert!(arrives, "{}", setting.name);
+    }
+}
+
+/// The default of a following setting is the library's own for what was chosen, and every condition names a value that exists.
+#[test]
+fn rows_agree_with_each_other() {
+    let usual = Config::default();
+    for setting in TABLE {
+        if let Some((name, value)) = setting.beside {
+            let other = table::find(name).unwrap();
+            let mut config = usual.clone();
+            assert_eq!(other.set(&mut config, value), Ok(()), "{}", setting.name);
+            assert_eq!(other.text(&config), value);
+        }
+        // Frozen texts are written as settings write themselves: only then can they be compared.
+        let mut config = usual.clone();
+        let frozen = ours(setting.name, setting.frozen, "frozen");
+        parse::set(setting, &frozen, &mut config).unwrap();
+        assert_eq!(setting.text(&config), setting.frozen, "{}", setting.name);
+        if let Some(follows) = setting.follows {
+            let mut config = usual.clone();
+            (follows.apply)(&mut config);
+            assert_eq!(config, usual, "{}", setting.name);
         }
     }
+}
+
+#[test]
+fn an_identity_is_what_differs_from_the_frozen_values() {
+    let s = arguments(&["model.hidden=8", "train.seed=1", "optim.name=adam", "train.threads=2"]).unwrap();
+    let pairs: Vec<_> = s.identity().into_iter().map(|(name, text)| format!("{name}={text}")).collect();
+    assert_eq!(pairs, ["model.embed=8", "model.hidden=8", "optim.eps=1e-8", "optim.lr=0.002", "optim.name=adam"]);
+    // Nothing has moved since these were frozen.
+    assert_eq!(arguments(&[]).unwrap().identity(), []);
+}
+
+#[test]
+fn a_new_setting_or_another_order_renames_nothing_and_a_changed_default_does() {
+    use row::*;
+    use tprop::words::WordError;
+    let config = arguments(&["preset=parity", "model.hidden=8", "optim.lr=0.2"]).unwrap().config;
+    let before = identity(TABLE, &config);
+    assert!(before.len() > 10, "{before:?}");
+    let mut rows: Vec<_> = TABLE.iter().rev().copied().collect();
+    assert_eq!(identity(&rows, &config), before);
+    let new = row("model.aaa", at!(model.logits_mb, count(1, 1_000)), "144", "Only in this test");
+    rows.insert(5, new);
+    assert_eq!(identity(&rows, &config), before);
+    // Its default was 144 when it was introduced, and then became 100.
+    let mut changed = config;
+    changed.model.logits_mb = 100;
+    let after = identity(&rows, &changed);
+    assert_ne!(after, before);
+    assert_eq!(after.iter().find(|(name, _)| *name == "model.aaa").unwrap().1, "100");
+}
+
+/// A run that knows nothing of a setting was made with its frozen value, not with today's default.
+#[test]
+fn what_a_record_lacks_is_frozen() {
+    let typed = |list: &[&str]| list.iter().map(|a| Typed::argument(a).unwrap()).collect::<Vec<_>>();
+    let old = Settings::recorded(typed(&["method=btprop", "model.hidden=8"]), typed(&["train.epochs=3"])).unwrap();
+    // As defaults these two would follow: 8, and 1 for btprop.
+    assert_eq!((old.text("model.embed"), old.text("train.streams")), ("100".into(), "32".into()));
+    assert_eq!(old.text("train.epochs"), "3");
+}
+
+#[test]
+fn fields_of_the_library_have_names_that_users_know() {
+    for (path, name) in [
+        ("streams", "train.streams"),
+        ("accumulate", "train.accumulate"),
+        ("block", "btprop.block"),
+        ("blocks", "btprop.blocks"),
+        ("loss", "btprop.loss"),
+        ("init", "btprop.init"),
+        ("model.init", "model.init"),
+        ("states.rate", "btprop.state_lr"),
+        ("btprop.states.rate", "btprop.state_lr"),
+        ("window", "bptt.window"),
+        ("cell", "model.cell"),
+        ("hidden", "model.hidden"),
+        ("eval_streams", "eval.streams"),
+        ("optim.rate", "optim.lr"),
+    ] {
+        assert_eq!(name_of_field(path), Some(name), "{path}");
+    }
+    // Two fields are called so, or none.
+    assert_eq!((name_of_field("rate"), name_of_field("lock"), name_of_field("")), (None, None, None));
 }
 
 #[test]

@@ -58,6 +58,9 @@ fn damaged_runs_are_made_anew_and_a_lost_state_is_no_loss() {
 
     place.write("o/study.json", "{");
     place.run(&["sweep", "s.toml", "--out", "o"]).refused(2, "remove it to go on with the trials that are there");
+    let old = r#"{"format":1,"name":"s","version":"0.1.0","hash":"00","cells":{}}"#;
+    place.write("o/study.json", old);
+    place.run(&["sweep", "s.toml", "--out", "o"]).refused(2, "scripts/migrate-trials");
     std::fs::remove_file(place.join("o/study.json")).unwrap();
     let ran = place.run(&["sweep", "s.toml", "--out", "o"]).ok();
     assert!(ran.err.contains("4 trials that have ended are taken up"), "{ran:?}");
@@ -69,7 +72,7 @@ fn damaged_runs_are_made_anew_and_a_lost_state_is_no_loss() {
 #[test]
 fn any_bytes_are_read_or_refused() {
     use proptest::prelude::*;
-    let good = r#"{"format":1,"name":"s","version":"0.1.0","hash":"00","cells":{"a":["x"]}}"#;
+    let good = r#"{"format":2,"name":"s","version":"0.1.0","hash":"00","cells":{"a":["x"]}}"#;
     assert_eq!(tprop_cli::read_experiment(good.as_bytes()).0, Ok(()));
     let line = "{\"trial\":\"a\",\"outcome\":\"failed\",\"reason\":\"b\"}\n";
     assert_eq!(tprop_cli::read_experiment(line.as_bytes()).1, Ok(()));

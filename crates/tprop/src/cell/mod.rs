@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A cell is the element-wise function and its derivative; [`crate::model`] does the products. To add one: a file
-//! here with the forward beside its backward, a line in [`CellKind`], one in [`CellKind::build`], its golden or
+//! here with the forward beside its backward, a line in [`CellKind`], its word, one in [`CellKind::build`], its golden or
 //! hand-checked case in `tests/gradients.rs`, its row in `docs/math.md`.
 
 mod elman;
@@ -18,15 +18,19 @@ mod mult;
 use std::fmt::Debug;
 
 use crate::real::Real;
+use crate::words;
 
 /// Non-linearity of the Elman cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activation {
     /// tanh, as in PyTorch.
+    #[default]
     Tanh,
     /// The logistic function, as the paper writes it.
     Sigmoid,
 }
+
+words! { Activation { "tanh" => Tanh, "sigmoid" => Sigmoid } }
 
 /// Which cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +47,25 @@ pub enum CellKind {
     MultGated,
 }
 
+words! {
+    CellKind {
+        "gru" => Gru,
+        "lstm" => Lstm,
+        "elman" => Elman(Activation::default()),
+        "mult" => Mult,
+        "mult_gated" => MultGated,
+    }
+}
+
 impl CellKind {
+    /// The cell with another non-linearity, if it lets one choose.
+    pub fn with_activation(self, activation: Activation) -> Self {
+        match self {
+            CellKind::Elman(_) => CellKind::Elman(activation),
+            CellKind::Gru | CellKind::Lstm | CellKind::Mult | CellKind::MultGated => self,
+        }
+    }
+
     /// The cell's arithmetic.
     pub fn build<T: Real>(self) -> Box<dyn Cell<T>> {
         match self {
@@ -52,17 +74,6 @@ impl CellKind {
             CellKind::Elman(activation) => Box::new(elman::Elman(activation)),
             CellKind::Mult => Box::new(mult::Mult),
             CellKind::MultGated => Box::new(mult::MultGated),
-        }
-    }
-
-    /// The name that users type; the Elman cell's activation is a setting of its own.
-    pub fn name(self) -> &'static str {
-        match self {
-            CellKind::Gru => "gru",
-            CellKind::Lstm => "lstm",
-            CellKind::Elman(_) => "elman",
-            CellKind::Mult => "mult",
-            CellKind::MultGated => "mult_gated",
         }
     }
 }

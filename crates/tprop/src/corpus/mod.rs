@@ -24,6 +24,7 @@ pub use synth::SynthConfig;
 
 use crate::tokens::{Text, Tokens};
 use crate::vocab::{Cutting, EOS, UNK, Vocab, hex};
+use crate::words;
 use find::Found;
 use read::Pieces;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,8 @@ pub enum VocabFrom {
     /// All splits, as the paper did.
     All,
 }
+
+words! { VocabFrom { "train" => Train, "all" => All } }
 
 /// Where a corpus comes from and how it is cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::words;
+
 /// A set of vector instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -16,17 +18,9 @@ pub enum Path {
     Neon = 4,
 }
 
-impl Path {
-    /// The name used in settings and records.
-    pub fn name(self) -> &'static str {
-        match self {
-            Path::Scalar => "scalar",
-            Path::Avx2 => "avx2",
-            Path::Avx512 => "avx512",
-            Path::Neon => "neon",
-        }
-    }
+words! { Path { "scalar" => Scalar, "avx2" => Avx2, "avx512" => Avx512, "neon" => Neon } }
 
+impl Path {
     /// The paths that this machine can run, best last.
     pub fn available() -> Vec<Path> {
         #[allow(unused_mut)]

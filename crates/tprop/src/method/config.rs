@@ -1,8 +1,13 @@
 //! What a user chooses of a method: one configuration each, choices as enums that carry their own settings.
 
+use std::fmt;
+use std::str::FromStr;
+
 use super::{Bptt, Btprop, Learner, Method};
 use crate::objective::{Constraint, Penalty};
 use crate::real::Real;
+use crate::words;
+use crate::words::WordError;
 
 /// Which method, with its own settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +16,14 @@ pub enum MethodConfig {
     Bptt(BpttConfig),
     /// Block target propagation.
     Btprop(BtpropConfig),
+}
+
+words! { MethodConfig { "bptt" => Bptt(BpttConfig::default()), "btprop" => Btprop(BtpropConfig::default()) } }
+
+impl Default for MethodConfig {
+    fn default() -> Self {
+        MethodConfig::Bptt(BpttConfig::default())
+    }
 }
 
 impl MethodConfig {
@@ -27,6 +40,14 @@ impl MethodConfig {
         match self {
             MethodConfig::Bptt(config) => config.least_tokens(),
             MethodConfig::Btprop(config) => config.least_tokens(),
+        }
+    }
+
+    /// Streams side by side.
+    pub fn streams(&self) -> usize {
+        match self {
+            MethodConfig::Bptt(config) => config.streams,
+            MethodConfig::Btprop(config) => config.streams,
         }
     }
 
@@ -51,6 +72,14 @@ pub enum Batch {
     Full,
 }
 
+words! { Batch { "mini" => Mini { accumulate: 1 }, "full" => Full } }
+
+impl Default for Batch {
+    fn default() -> Self {
+        Batch::Mini { accumulate: 1 }
+    }
+}
+
 /// Truncated BPTT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BpttConfig {
@@ -60,6 +89,12 @@ pub struct BpttConfig {
     pub streams: usize,
     /// Windows per update.
     pub batch: Batch,
+}
+
+impl Default for BpttConfig {
+    fn default() -> Self {
+        Self { window: 20, streams: 32, batch: Batch::default() }
+    }
 }
 
 impl BpttConfig {
@@ -112,6 +147,32 @@ pub struct BtpropConfig {
     pub staleness: usize,
 }
 
+impl Default for BtpropConfig {
+    fn default() -> Self {
+        Self {
+            block: 20,
+            blocks: 32,
+            streams: 1,
+            batch: Batch::default(),
+            solver: Solver::default(),
+            lambda: 0.1,
+            lambda_schedule: LambdaSchedule::Constant,
+            penalty: Penalty::L2,
+            constraint: Constraint::None,
+            loss: LossOn::Predicted,
+            init: Init::Parallel { sweeps: 1 },
+            first: First::Fixed,
+            last: Last::None,
+            states: StateConfig::default(),
+            starts: Starts::Moving,
+            theta_steps: 1,
+            theta_solver: ThetaSolver::Gradient,
+            ignore: Ignore::None,
+            staleness: 0,
+        }
+    }
+}
+
 impl BtpropConfig {
     /// Blocks of a window and windows of an epoch, in streams of so many tokens.
     pub(super) fn windows(&self, length: usize) -> (usize, usize) {
@@ -143,6 +204,30 @@ pub enum Ignore {
     Token(u32),
 }
 
+words! { Ignore: "none" | "first" | "N" }
+
+impl FromStr for Ignore {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        match text {
+            "none" => Ok(Ignore::None),
+            "first" => Ok(Ignore::First),
+            n => n.parse().map(Ignore::Token).map_err(|_| WordError::Unknown),
+        }
+    }
+}
+
+impl fmt::Display for Ignore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ignore::None => f.write_str("none"),
+            Ignore::First => f.write_str("first"),
+            Ignore::Token(n) => write!(f, "{n}"),
+        }
+    }
+}
+
 /// Order of updates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Solver {
@@ -164,7 +249,24 @@ pub enum Solver {
     },
 }
 
+words! {
+    Solver {
+        "admm" => Admm { duals: DualConfig::default(), before_theta: false },
+        "penalty" => Penalty,
+        "alm" => Alm { duals: DualConfig::default(), joint_steps: Self::JOINT_STEPS },
+    }
+}
+
+impl Default for Solver {
+    fn default() -> Self {
+        Solver::Admm { duals: DualConfig::default(), before_theta: false }
+    }
+}
+
 impl Solver {
+    /// Joint steps that [`Solver::Alm`] begins with.
+    pub const JOINT_STEPS: usize = 1;
+
     /// The duals, if the solver has any.
     pub fn duals(&self) -> Option<&DualConfig> {
         match self {
@@ -187,6 +289,12 @@ pub struct DualConfig {
     pub stored: bool,
 }
 
+impl Default for DualConfig {
+    fn default() -> Self {
+        Self { rate: 0.1, rule: DualRule::Scaled, start_epoch: 1, stored: false }
+    }
+}
+
 /// How a dual follows its residual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DualRule {
@@ -197,6 +305,8 @@ pub enum DualRule {
     /// u ← u + α λ r / (S·M), as the release does.
     Mean,
 }
+
+words! { DualRule { "scaled" => Scaled, "gradient" => Gradient, "mean" => Mean } }
 
 /// How λ moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -210,6 +320,36 @@ pub enum LambdaSchedule {
     Balance(f64),
 }
 
+words! { LambdaSchedule: "constant" | "geometric:F" | "balance" | "balance:F" }
+
+/// Factor of `balance` without one of its own.
+const BALANCE: f64 = 2.0;
+
+impl FromStr for LambdaSchedule {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        Ok(match words::split(text) {
+            ("constant", None) => LambdaSchedule::Constant,
+            ("geometric", Some(f)) => LambdaSchedule::Geometric(words::number(f, 1e-3, 1e3)?),
+            ("balance", None) => LambdaSchedule::Balance(BALANCE),
+            ("balance", Some(f)) => LambdaSchedule::Balance(words::number(f, 1.0001, 1e3)?),
+            _ => return Err(WordError::Unknown),
+        })
+    }
+}
+
+impl fmt::Display for LambdaSchedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LambdaSchedule::Constant => f.write_str("constant"),
+            LambdaSchedule::Geometric(factor) => write!(f, "geometric:{factor}"),
+            LambdaSchedule::Balance(BALANCE) => f.write_str("balance"),
+            LambdaSchedule::Balance(factor) => write!(f, "balance:{factor}"),
+        }
+    }
+}
+
 /// Which state the loss looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossOn {
@@ -218,6 +358,8 @@ pub enum LossOn {
     /// The free state itself (B = 1 only).
     Free,
 }
+
+words! { LossOn { "predicted" => Predicted, "free" => Free } }
 
 /// Where a window's states come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,6 +380,34 @@ pub enum Init {
     Sequential,
 }
 
+words! { Init: "zero" | "parallel:N" | "stored:N" | "sequential" }
+
+impl FromStr for Init {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let sweeps = |n, least| words::number::<u32>(n, least, 1_000_000).map(|n| n as usize);
+        Ok(match words::split(text) {
+            ("zero", None) => Init::Zero,
+            ("parallel", Some(n)) => Init::Parallel { sweeps: sweeps(n, 1)? },
+            ("stored", Some(n)) => Init::Stored { sweeps: sweeps(n, 0)? },
+            ("sequential", None) => Init::Sequential,
+            _ => return Err(WordError::Unknown),
+        })
+    }
+}
+
+impl fmt::Display for Init {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Init::Zero => f.write_str("zero"),
+            Init::Parallel { sweeps } => write!(f, "parallel:{sweeps}"),
+            Init::Stored { sweeps } => write!(f, "stored:{sweeps}"),
+            Init::Sequential => f.write_str("sequential"),
+        }
+    }
+}
+
 /// Whether the first block's start may move in the state steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
@@ -246,6 +416,8 @@ pub enum First {
     /// It moves, as in the release.
     Free,
 }
+
+words! { First { "fixed" => Fixed, "free" => Free } }
 
 /// What the last block of a window is tied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,6 +430,8 @@ pub enum Last {
     Free0,
 }
 
+words! { Last { "none" => None, "zero" => Zero, "free0" => Free0 } }
+
 /// Whether starts move with the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Starts {
@@ -267,6 +441,8 @@ pub enum Starts {
     /// gradient that of BPTT reaching n blocks back.
     Held,
 }
+
+words! { Starts { "moving" => Moving, "held" => Held } }
 
 /// How states are updated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -285,6 +461,12 @@ pub struct StateConfig {
     pub tolerance: f64,
 }
 
+impl Default for StateConfig {
+    fn default() -> Self {
+        Self { steps: 1, rate: 0.1, rule: StateRule::Sgd, scale: StateScale::Block, clip: 0.0, tolerance: 0.0 }
+    }
+}
+
 /// Update rule of the states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateRule {
@@ -294,6 +476,8 @@ pub enum StateRule {
     Adagrad,
 }
 
+words! { StateRule { "sgd" => Sgd, "adagrad" => Adagrad } }
+
 /// Which slope the state rule sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateScale {
@@ -302,6 +486,8 @@ pub enum StateScale {
     /// ∂L/∂s
     Mean,
 }
+
+words! { StateScale { "block" => Block, "mean" => Mean } }
 
 /// How θ is updated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -314,4 +500,11 @@ pub enum ThetaSolver {
         /// Weight of ‖θ − θ_old‖² beside Σ ‖F − (t − u)‖² over a window's rows; above 0.
         ridge: f64,
     },
+}
+
+words! { ThetaSolver { "gradient" => Gradient, "least_squares" => LeastSquares { ridge: Self::RIDGE } } }
+
+impl ThetaSolver {
+    /// The ridge that [`ThetaSolver::LeastSquares`] begins with.
+    pub const RIDGE: f64 = 1e-3;
 }

@@ -2,7 +2,7 @@
 //!
 //! To add one: a file here that implements [`Method`], a variant of [`MethodConfig`] with its settings, a line in
 //! [`MethodConfig::build`] and in [`memory`], its dotted settings in the program's `settings/table.rs` and
-//! `settings/convert.rs`, its identity with a known method in `tests/identities.rs`.
+//! `settings/config.rs`, its identity with a known method in `tests/identities.rs`.
 
 mod bptt;
 mod btprop;

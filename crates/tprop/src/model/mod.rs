@@ -50,11 +50,11 @@ pub struct ModelConfig {
     pub tape_mb: usize,
 }
 
-impl ModelConfig {
-    /// One GRU layer of 100 units, embedding of the same size.
-    pub fn new(vocab: usize) -> Self {
+impl Default for ModelConfig {
+    /// One GRU layer of 100 units, embedding of the same size, over 10,000 words.
+    fn default() -> Self {
         Self {
-            vocab,
+            vocab: 10_000,
             cell: CellKind::Gru,
             hidden: 100,
             embed: 100,
@@ -64,6 +64,13 @@ impl ModelConfig {
             logits_mb: 144,
             tape_mb: 128,
         }
+    }
+}
+
+impl ModelConfig {
+    /// The default over a vocabulary of this size.
+    pub fn new(vocab: usize) -> Self {
+        Self { vocab, ..Self::default() }
     }
 }
 

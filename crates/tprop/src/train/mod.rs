@@ -61,6 +61,20 @@ pub struct TrainConfig {
     pub eval_streams: usize,
 }
 
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            method: MethodConfig::default(),
+            optim: OptimConfig::default(),
+            anneal: 0.0,
+            epochs: 10,
+            patience: 5,
+            seed: 1,
+            eval_streams: 32,
+        }
+    }
+}
+
 /// Why training could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {

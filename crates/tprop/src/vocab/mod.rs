@@ -10,6 +10,7 @@ mod tests;
 mod tokenizer;
 
 use crate::tokens::Text;
+use crate::words;
 pub(crate) use cutter::{Cutter, Piece};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -33,15 +34,7 @@ pub enum Level {
     Byte,
 }
 
-impl std::fmt::Display for Level {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Level::Word => "word",
-            Level::Char => "char",
-            Level::Byte => "byte",
-        })
-    }
-}
+words! { Level { "word" => Word, "char" => Char, "byte" => Byte } }
 
 /// How a text is cut into pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use tprop::cell::{Activation, CellKind};
 use tprop::comm::{Comm, Solo};
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
-use tprop::objective::{Constraint, Penalty};
 use tprop::optim::{OptimConfig, Optimiser, Rule};
 use tprop::params::{Params, Walk};
 use tprop::rng::Draws;
@@ -38,34 +37,16 @@ pub fn plain(streams: usize, blocks: usize, block: usize) -> BtpropConfig {
         block,
         blocks,
         streams,
-        batch: Batch::Mini { accumulate: 1 },
         solver: Solver::Penalty,
         lambda: 0.3,
-        lambda_schedule: LambdaSchedule::Constant,
-        penalty: Penalty::L2,
-        constraint: Constraint::None,
-        loss: LossOn::Predicted,
         init: Init::Sequential,
-        first: First::Fixed,
-        last: Last::None,
-        states: StateConfig {
-            steps: 0,
-            rate: 0.1,
-            rule: StateRule::Sgd,
-            scale: StateScale::Block,
-            clip: 0.0,
-            tolerance: 0.0,
-        },
-        starts: Starts::Moving,
-        theta_steps: 1,
-        theta_solver: ThetaSolver::Gradient,
-        ignore: Ignore::None,
-        staleness: 0,
+        states: StateConfig { steps: 0, rate: 0.1, ..StateConfig::default() },
+        ..BtpropConfig::default()
     }
 }
 
 pub fn duals(rate: f64) -> DualConfig {
-    DualConfig { rate, rule: DualRule::Scaled, start_epoch: 1, stored: true }
+    DualConfig { rate, stored: true, ..DualConfig::default() }
 }
 
 /// Reads and writes what a method keeps.
