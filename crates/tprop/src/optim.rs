@@ -1,8 +1,9 @@
-//! Optimisers over named tensors: one pass for clipping and updating. Formulas and defaults are PyTorch's.
+//! Optimisers over named tensors: one pass for clipping and updating. The formulas are PyTorch's; learning rates and Adagrad's ε are
+//! not its defaults (docs/formats.md has the list).
 //!
-//! The embedding's gradient is row-sparse, and only its touched rows are updated. For sgd and adagrad that equals the dense
-//! update; for those with momentum or decaying averages, rows rest while their word does not occur (as in
-//! `torch.optim.SparseAdam`), so that a step does not cost more for a larger vocabulary.
+//! The embedding's gradient is row-sparse, and only the rows of words that occur are updated. For sgd and adagrad that equals the
+//! dense update. The others differ from PyTorch's dense optimisers: a row's momentum and averages stand still while its word
+//! does not occur (as in `torch.optim.SparseAdam`, but for where ε stands), so that a step does not cost more for a larger vocabulary.
 
 use std::sync::Arc;
 
