@@ -10,6 +10,7 @@ use super::{Advance, Batch, BpttConfig, Learner, Method, Update};
 use crate::clock::{Clock, Part};
 use crate::comm::gradient::Place;
 use crate::comm::{Comm, GradientSum, Shares, gather_numbers};
+use crate::model::ThetaGradient;
 use crate::params::{Grads, Rows, Walk};
 use crate::real::Real;
 
@@ -58,7 +59,7 @@ impl<T: Real> Bptt<T> {
         Ok(Self {
             windows,
             pieces,
-            carried: vec![model.rest(); streams.len() * width],
+            carried: vec![model.initial_state(); streams.len() * width],
             grads: model.grads(),
             total: GradientSum::new(model, &shares, several),
             at: 0,
@@ -120,7 +121,8 @@ impl<T: Real> Bptt<T> {
                 }
             };
             ready(&mut self.grads, 0);
-            model.backward_telling(params, tape, true, None, None, Some(&mut self.grads), &mut ready);
+            let theta = ThetaGradient { grads: &mut self.grads, ready: &mut ready };
+            model.backward_by_group(params, tape, true, None, None, Some(theta));
         }
     }
 }
@@ -128,7 +130,7 @@ impl<T: Real> Bptt<T> {
 impl<T: Real> Method<T> for Bptt<T> {
     fn begin_epoch(&mut self, learner: &Learner<T>, _epoch: usize) {
         self.at = 0;
-        self.carried.fill(learner.model.rest());
+        self.carried.fill(learner.model.initial_state());
     }
 
     fn advance(&mut self, learner: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Advance {

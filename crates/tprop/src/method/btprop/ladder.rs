@@ -25,7 +25,7 @@ impl<T: Real> Btprop<T> {
                         me.states.starts[own.clone()].copy_from_slice(&stored[from..from + own.len()]);
                     }
                     None if later && matches!(me.config.init, Init::Stored { .. }) => {}
-                    None => me.states.starts.fill(l.model.rest()),
+                    None => me.states.starts.fill(l.model.initial_state()),
                 }
                 if let (Some(duals), Some(stored)) = (&mut me.states.duals, &me.stored_duals) {
                     duals.copy_from_slice(&stored[me.at as usize * own.len()..][..own.len()]);
@@ -45,7 +45,7 @@ impl<T: Real> Btprop<T> {
             match self.config.init {
                 Init::Zero => {}
                 Init::Parallel { sweeps } => {
-                    // The first sweep starts every block, the first one too, from the rest state.
+                    // The first sweep starts every block, the first one too, from the initial state.
                     for sweep in 0..sweeps {
                         self.sweep(l, pause, sweep == 0)?;
                     }
@@ -75,7 +75,7 @@ impl<T: Real> Btprop<T> {
                 let (rows, tape) = me.pieces.get(i);
                 let at = rows.start * me.states.width()..rows.end * me.states.width();
                 // `d_start` is free before the first slope.
-                me.states.d_start[at.clone()].fill(l.model.rest());
+                me.states.d_start[at.clone()].fill(l.model.initial_state());
                 l.model.recur(&l.params, tape, &me.states.d_start[at.clone()]);
                 l.model.ends(tape, &mut me.ends[at]);
             } else {

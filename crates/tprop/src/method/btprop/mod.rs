@@ -28,8 +28,8 @@ use super::{
 use crate::clock::{Clock, Part};
 use crate::comm::{GradientSum, Post, Shares, Topic, gather_numbers};
 use crate::mat::{Mat, MatMut};
-use crate::model::Tape;
-use crate::objective::{Boundary, Coupler, CouplingSums};
+use crate::model::{Tape, ThetaGradient, Weight};
+use crate::objective::{Boundary, BoundaryGrads, Coupler, CouplingSums, CouplingWeight};
 use crate::params::{Grads, Rows, Walk};
 use crate::real::Real;
 use crate::window::Layout;
@@ -134,9 +134,9 @@ impl<T: Real> Btprop<T> {
             d_seen: Vec::new(),
             grads: model.grads(),
             total: GradientSum::new(model, &shares, pieces.several_a_share()),
-            stored: keeps.states_of_all.then(|| vec![model.rest(); windows * rows * width]),
+            stored: keeps.states_of_all.then(|| vec![model.initial_state(); windows * rows * width]),
             stored_duals: keeps.duals_of_all.then(|| vec![T::ZERO; windows * rows * width]),
-            carried: vec![model.rest(); s * width],
+            carried: vec![model.initial_state(); s * width],
             lambda: config.lambda,
             epoch: 0,
             at: 0,
@@ -379,7 +379,7 @@ impl<T: Real> Method<T> for Btprop<T> {
         (self.epoch_residual, self.epoch_moved) = (0.0, 0.0);
         self.epoch = epoch as u64;
         self.at = 0;
-        self.carried.fill(learner.model.rest());
+        self.carried.fill(learner.model.initial_state());
     }
 
     fn advance(&mut self, learner: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Advance {

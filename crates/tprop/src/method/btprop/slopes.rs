@@ -66,7 +66,8 @@ impl<T: Real> Btprop<T> {
         let d_start = want.states.then(|| &mut self.states.d_start[at]);
         let grads = want.theta.then_some(&mut self.grads);
         let mut ready = |grads: &mut Grads<T>, group| self.total.ready(l.comm, grads, place, group);
-        l.model.backward_telling(&l.params, tape, predicted, Some(&self.d_end), d_start, grads, &mut ready);
+        let theta = grads.map(|grads| ThetaGradient { grads, ready: &mut ready });
+        l.model.backward_by_group(&l.params, tape, predicted, Some(&self.d_end), d_start, theta);
         if want.theta {
             let share = &mut self.sums[place.share];
             share.nats += nats.unwrap_or_else(|| tape.total_nats());
@@ -126,17 +127,10 @@ impl<T: Real> Btprop<T> {
             duals: self.states.duals.as_ref().map(|u| &u[at.start..at.start + n]),
         };
         let theta = want.theta.then_some(&mut self.grads);
-        let sums = self.coupler.pull(
-            l.model,
-            &l.params,
-            boundary,
-            self.lambda,
-            1.0 / self.blocks as f64,
-            &mut self.d_end[..n],
-            &mut d_target[at.start..at.start + n],
-            theta,
-            some.end.min(counted).saturating_sub(some.start),
-        );
+        let counted = some.end.min(counted).saturating_sub(some.start);
+        let weight = CouplingWeight { lambda: self.lambda, scale: 1.0 / self.blocks as f64, counted };
+        let grads = BoundaryGrads { ends: &mut self.d_end[..n], targets: &mut d_target[at.start..at.start + n], theta };
+        let sums = self.coupler.pull(l.model, &l.params, boundary, weight, grads);
         self.states.d_target = d_target;
         sums
     }
@@ -157,10 +151,9 @@ impl<T: Real> Btprop<T> {
         });
         let scale = T::of(1.0 / self.blocks as f64);
         let grads = want.theta.then_some(&mut self.grads);
-        let (softmax, nats, targets, clock) = tape.output_parts();
-        let dh = MatMut::new(slopes, rows.len(), h);
-        let states = Mat::new(seen, rows.len(), h);
-        l.model.loss_at(&l.params, softmax, nats, dh, states, targets, scale, self.ignore, grads, clock);
+        let weight = Weight { scale, ignore: self.ignore };
+        let (dh, states) = (MatMut::new(slopes, rows.len(), h), Mat::new(seen, rows.len(), h));
+        l.model.loss_at(&l.params, tape.output(), dh, states, weight, grads);
         let total = tape.total_nats();
         layout.each(|place, row, _| {
             let to = (rows.start + row) * width;
