@@ -13,7 +13,7 @@ use crate::cell::CellKind;
 use crate::comm::Solo;
 use crate::method::{
     Advance, Batch, BpttConfig, BtpropConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, MethodConfig,
-    Solver, Starts, StateConfig, StateRule, StateScale, ThetaSolver,
+    Solver, Starts, StateConfig, StateRule, StateScale,
 };
 use crate::model::{Model, ModelConfig};
 use crate::objective::{Constraint, Penalty};
@@ -119,7 +119,7 @@ pub fn theorem(cell: CellKind, seed: u64) -> Theorem {
     }
 }
 
-/// Penalty, exact starts, no duals, plain state steps on the per-block slope.
+/// Penalty, exact starts, no duals, plain state steps on the per-block gradient.
 fn settings(steps: usize, rate: f64, lambda: f64, starts: Starts) -> BtpropConfig {
     BtpropConfig {
         block: BLOCK,
@@ -138,7 +138,6 @@ fn settings(steps: usize, rate: f64, lambda: f64, starts: Starts) -> BtpropConfi
         states: StateConfig { steps, rate, rule: StateRule::Sgd, scale: StateScale::Block, clip: 0.0, tolerance: 0.0 },
         starts,
         theta_steps: 1,
-        theta_solver: ThetaSolver::Gradient,
         ignore: Ignore::None,
         staleness: 0,
     }

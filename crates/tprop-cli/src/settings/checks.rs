@@ -46,6 +46,19 @@ fn check_btprop(v: &Values) -> Result<(), SettingError> {
                 "btprop.theta_solver=least_squares needs btprop.loss=free and btprop.block=1; set both, or btprop.theta_solver=gradient".into(),
             );
         }
+        for (name, fits, way) in [
+            ("btprop.penalty", &["l2"][..], "l2"),
+            ("btprop.constraint", &["none"], "none"),
+            ("btprop.starts", &["moving"], "moving"),
+            ("btprop.solver", &["admm", "penalty"], "admm or penalty"),
+        ] {
+            let found = v.word(name);
+            if !fits.contains(&found) {
+                return refuse(format!(
+                    "btprop.theta_solver=least_squares has no closed form for {name}={found}: use {name}={way}, or theta_solver=gradient"
+                ));
+            }
+        }
     }
     if let Ok(Constraint::Sparse(k)) = form::constraint(v.word("btprop.constraint"))
         && k as u64 > v.count("model.hidden")

@@ -6,8 +6,8 @@ use tprop::cell::{Activation, CellKind};
 use tprop::corpus::{CorpusConfig, Level, SynthConfig, VocabFrom};
 use tprop::kernel::Path as Simd;
 use tprop::method::{
-    Batch, BpttConfig, BtpropConfig, DualConfig, DualRule, First, Last, LossOn, MethodConfig, Solver, Starts,
-    StateConfig, StateRule, StateScale, ThetaSolver,
+    Batch, BpttConfig, BtpropConfig, DualConfig, DualRule, First, Last, LeastSquaresConfig, LeastSquaresDuals, LossOn,
+    MethodConfig, ProximalConfig, Solver, Starts, StateConfig, StateRule, StateScale,
 };
 use tprop::model::ModelConfig;
 use tprop::objective::{Direction, Penalty};
@@ -92,8 +92,34 @@ impl Settings {
         };
         match v.word("method") {
             "bptt" => MethodConfig::Bptt(BpttConfig { window: v.size("bptt.window"), streams, batch }),
-            _ => MethodConfig::Btprop(self.btprop(streams, batch)),
+            _ => self.btprop_or_least_squares(self.btprop(streams, batch)),
         }
+    }
+
+    /// The older spelling of a method of its own; what that one cannot honour is refused by the checks.
+    fn btprop_or_least_squares(&self, c: BtpropConfig) -> MethodConfig {
+        if self.values.word("btprop.theta_solver") != "least_squares" {
+            return MethodConfig::Btprop(c);
+        }
+        let StateConfig { steps, rate, scale, tolerance, .. } = c.states;
+        MethodConfig::LeastSquares(LeastSquaresConfig {
+            blocks: c.blocks,
+            streams: c.streams,
+            batch: c.batch,
+            duals: match c.solver {
+                Solver::Admm { duals, before_theta } => Some(LeastSquaresDuals { duals, before_theta }),
+                Solver::Penalty | Solver::Alm { .. } => None,
+            },
+            lambda: c.lambda,
+            lambda_schedule: c.lambda_schedule,
+            init: c.init,
+            first: c.first,
+            last: c.last,
+            states: ProximalConfig { steps, rate, scale, tolerance },
+            theta_steps: c.theta_steps,
+            ridge: self.values.real("btprop.ridge"),
+            ignore: c.ignore,
+        })
     }
 
     fn btprop(&self, streams: usize, batch: Batch) -> BtpropConfig {
@@ -134,10 +160,6 @@ impl Settings {
             },
             starts: if v.word("btprop.starts") == "held" { Starts::Held } else { Starts::Moving },
             theta_steps: v.size("btprop.theta_steps"),
-            theta_solver: match v.word("btprop.theta_solver") {
-                "least_squares" => ThetaSolver::LeastSquares { ridge: v.real("btprop.ridge") },
-                _ => ThetaSolver::Gradient,
-            },
             ignore: form::ignore(v.word("btprop.ignore")).expect("checked by the table"),
             staleness: v.size("btprop.staleness"),
         }

@@ -108,6 +108,23 @@ fn refusals_say_what_is_allowed() {
     }
 }
 
+/// Least squares is a method of its own, which has no place for these.
+#[test]
+fn what_has_no_closed_form_is_refused() {
+    let good =
+        ["method=btprop", "btprop.theta_solver=least_squares", "model.cell=mult", "btprop.loss=free", "btprop.block=1"];
+    assert!(matches!(arguments(&good).unwrap().method(), MethodConfig::LeastSquares(_)));
+    for (bad, way) in [
+        ("btprop.penalty=kl", "use btprop.penalty=l2"),
+        ("btprop.constraint=box", "use btprop.constraint=none"),
+        ("btprop.starts=held", "use btprop.starts=moving"),
+        ("btprop.solver=alm", "use btprop.solver=admm or penalty"),
+    ] {
+        let found = message(arguments(&[&good[..], &[bad]].concat()));
+        assert!(found.contains(&format!("no closed form for {bad}: {way}")), "{found}");
+    }
+}
+
 #[test]
 fn combinations_name_the_way_out() {
     for (list, expected) in [

@@ -1,6 +1,6 @@
 //! What a user chooses of a method: one configuration each, choices as enums that carry their own settings.
 
-use super::{Bptt, Btprop, Learner, Method};
+use super::{Bptt, Btprop, Learner, LeastSquares, LeastSquaresConfig, Method, MethodError};
 use crate::objective::{Constraint, Penalty};
 use crate::real::Real;
 
@@ -11,14 +11,20 @@ pub enum MethodConfig {
     Bptt(BpttConfig),
     /// Block target propagation.
     Btprop(BtpropConfig),
+    /// Target propagation with closed-form steps.
+    LeastSquares(LeastSquaresConfig),
 }
 
 impl MethodConfig {
-    /// The method, planned for a training split. The text says what does not fit.
-    pub fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, String> {
+    /// The method, planned for a training split.
+    ///
+    /// # Errors
+    /// If something does not fit.
+    pub fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
         match self {
             MethodConfig::Bptt(config) => Ok(Box::new(Bptt::new(config.clone(), learner)?)),
             MethodConfig::Btprop(config) => Ok(Box::new(Btprop::new(config.clone(), learner)?)),
+            MethodConfig::LeastSquares(config) => Ok(Box::new(LeastSquares::new(config, learner)?)),
         }
     }
 
@@ -27,6 +33,7 @@ impl MethodConfig {
         match self {
             MethodConfig::Bptt(config) => config.least_tokens(),
             MethodConfig::Btprop(config) => config.least_tokens(),
+            MethodConfig::LeastSquares(config) => config.as_btprop().least_tokens(),
         }
     }
 
@@ -35,6 +42,7 @@ impl MethodConfig {
         match self {
             MethodConfig::Bptt(config) => config.window,
             MethodConfig::Btprop(config) => config.block,
+            MethodConfig::LeastSquares(_) => 1,
         }
     }
 }
@@ -104,8 +112,6 @@ pub struct BtpropConfig {
     pub starts: Starts,
     /// θ steps per window.
     pub theta_steps: usize,
-    /// How θ is updated.
-    pub theta_solver: ThetaSolver,
     /// A vocabulary item without weight in the loss.
     pub ignore: Ignore,
     /// Exchanges by which boundary states of other ranks may lag.
@@ -301,17 +307,4 @@ pub enum StateScale {
     Block,
     /// ∂L/∂s
     Mean,
-}
-
-/// How θ is updated.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ThetaSolver {
-    /// By the optimiser.
-    Gradient,
-    /// The cell's weights and the states in closed form (multiplicative cells, loss on free states, B = 1), the output layer and
-    /// the embedding by the optimiser. Needs the feature `least-squares`. See [`super::least_squares`].
-    LeastSquares {
-        /// Weight of ‖θ − θ_old‖² beside Σ ‖F − (t − u)‖² over a window's rows; above 0.
-        ridge: f64,
-    },
 }

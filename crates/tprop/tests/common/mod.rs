@@ -58,7 +58,6 @@ pub fn plain(streams: usize, blocks: usize, block: usize) -> BtpropConfig {
         },
         starts: Starts::Moving,
         theta_steps: 1,
-        theta_solver: ThetaSolver::Gradient,
         ignore: Ignore::None,
         staleness: 0,
     }
