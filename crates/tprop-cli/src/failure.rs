@@ -9,6 +9,7 @@ use tprop::train::TrainError;
 
 use crate::disk;
 use crate::settings::SettingError;
+use crate::wording;
 
 /// Exit codes, as documented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +104,13 @@ impl From<CheckpointError> for Failure {
 
 impl From<TrainError> for Failure {
     fn from(error: TrainError) -> Self {
+        let sentence = wording::train_error(&error);
         match error {
-            TrainError::Data(message) => Self::input(message),
-            TrainError::Diverged { .. } => Self::new(Code::Diverged, error),
-            TrainError::Checkpoint(_) => Self::new(Code::NoCheckpoint, error),
+            TrainError::OutsideVocabulary(_) | TrainError::TooShort { .. } | TrainError::Method(_) => {
+                Self::input(sentence)
+            }
+            TrainError::Diverged { .. } => Self::new(Code::Diverged, sentence),
+            TrainError::Checkpoint(_) => Self::new(Code::NoCheckpoint, sentence),
             TrainError::Watch(inner) => match inner.downcast::<Failure>() {
                 Ok(failure) => *failure,
                 Err(other) => Self::new(Code::Failed, other),

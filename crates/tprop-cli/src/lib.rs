@@ -21,6 +21,7 @@ mod sheet;
 mod signals;
 mod spread;
 mod tensorboard;
+mod wording;
 
 use std::process::ExitCode;
 

@@ -52,6 +52,8 @@ pub fn check_lengths(settings: &Settings, corpus: &Corpus) -> Outcome {
         MethodConfig::Bptt(c) => (c.streams, c.window, "bptt.window"),
         MethodConfig::Btprop(c) if c.batch == Batch::Full => (c.streams, c.block, "btprop.block"),
         MethodConfig::Btprop(c) => (c.streams, c.block * c.blocks, "btprop.block × btprop.blocks"),
+        MethodConfig::LeastSquares(c) if c.batch == Batch::Full => (c.streams, 1, "btprop.block"),
+        MethodConfig::LeastSquares(c) => (c.streams, c.blocks, "btprop.block × btprop.blocks"),
     };
     let (have, need) = (corpus.train.len(), streams.saturating_mul(steps).saturating_add(1));
     if have < need {
@@ -88,6 +90,7 @@ pub fn memory(settings: &Settings, model: &Model<f32>, text: Sizes) -> u64 {
     let batch = match &method {
         MethodConfig::Bptt(c) => c.batch,
         MethodConfig::Btprop(c) => c.batch,
+        MethodConfig::LeastSquares(c) => c.batch,
     };
     // Sums of gradients: over pieces or windows, and, where sums are made in shares, one for each level of their tree.
     let shares = settings.shares().unwrap_or(1) as u64;
@@ -162,6 +165,10 @@ pub fn summary(settings: &Settings, corpus: &Corpus, model: &Model<f32>, updates
         MethodConfig::Btprop(c) => format!(
             "btprop, {} streams × {} blocks × {} steps, lambda {}, {} state steps",
             c.streams, c.blocks, c.block, c.lambda, c.states.steps
+        ),
+        MethodConfig::LeastSquares(c) => format!(
+            "least squares, {} streams × {} steps, lambda {}, {} state steps",
+            c.streams, c.blocks, c.lambda, c.states.steps
         ),
     };
     let optim = settings.optim();

@@ -172,19 +172,19 @@ impl Comm for Office {
     fn size(&self) -> usize {
         self.size
     }
-    fn post(&self, to: usize, topic: Topic, letter: Vec<u8>) {
-        assert!(to < self.size && to != self.rank, "a letter from rank {} to {to}", self.rank);
-        self.desk.boxes().out.push_back((to, topic, letter));
+    fn send(&self, to: usize, topic: Topic, message: Vec<u8>) {
+        assert!(to < self.size && to != self.rank, "a message from rank {} to {to}", self.rank);
+        self.desk.boxes().out.push_back((to, topic, message));
         self.desk.called.notify_one();
     }
-    fn take(&self, from: usize, topic: Topic) -> Vec<u8> {
+    fn receive(&self, from: usize, topic: Topic) -> Vec<u8> {
         let mut boxes = self.desk.boxes();
         boxes.waiting += 1;
         self.desk.called.notify_one();
         loop {
-            if let Some(letter) = boxes.letters.get_mut(&(from, topic)).and_then(VecDeque::pop_front) {
+            if let Some(message) = boxes.letters.get_mut(&(from, topic)).and_then(VecDeque::pop_front) {
                 boxes.waiting -= 1;
-                return letter;
+                return message;
             }
             boxes = self.desk.arrived.wait(boxes).unwrap_or_else(|e| e.into_inner());
         }

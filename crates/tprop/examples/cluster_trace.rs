@@ -38,15 +38,15 @@ impl Comm for Traced {
     fn shares(&self) -> usize {
         self.team.shares()
     }
-    fn post(&self, to: usize, topic: Topic, letter: Vec<u8>) {
-        self.note(Instant::now(), "posts", topic, letter.len());
-        self.team.post(to, topic, letter);
+    fn send(&self, to: usize, topic: Topic, message: Vec<u8>) {
+        self.note(Instant::now(), "sends", topic, message.len());
+        self.team.send(to, topic, message);
     }
-    fn take(&self, from: usize, topic: Topic) -> Vec<u8> {
+    fn receive(&self, from: usize, topic: Topic) -> Vec<u8> {
         let since = Instant::now();
-        let letter = self.team.take(from, topic);
-        self.note(since, "takes", topic, letter.len());
-        letter
+        let message = self.team.receive(from, topic);
+        self.note(since, "receives", topic, message.len());
+        message
     }
 }
 

@@ -7,7 +7,7 @@
 //! Σ_{j=k−w}^{k−1}  (1/B) nats_j(s_j)  +  λ/2 ‖F_{j−1} − s_j‖²          F_j = F(s_j), where block j ends
 //! ```
 //!
-//! The oldest of them is tied to where the last block that no longer moves ends; the first of the text to the rest state. Then block k is
+//! The oldest of them is tied to where the last block that no longer moves ends; the first of the text to the initial state. Then block k is
 //! predicted from F_{k−1}, run again from the states that were found. Every token in the sum is already known when block k begins:
 //! the last target of block k − 1 is the first input of block k. Starts stay where they were moved to until they leave the window.
 
@@ -33,7 +33,7 @@ pub struct AdaptConfig {
     pub lambda: f64,
 }
 
-/// Cuts `text` into `streams` streams and reads each from the rest state, adapting as `config` says. With no steps or no blocks it
+/// Cuts `text` into `streams` streams and reads each from the initial state, adapting as `config` says. With no steps or no blocks it
 /// is [`crate::eval::Reader::read`] with steps of `config.block`, bit for bit.
 ///
 /// ```
@@ -104,7 +104,14 @@ struct Past<T> {
 impl<T: Real> Past<T> {
     fn new(model: &Model<T>, streams: usize, config: AdaptConfig) -> Self {
         let slots = streams * model.state_width();
-        Self { config, slots, starts: Vec::new(), ends: Vec::new(), anchor: vec![model.rest(); slots], tape: None }
+        Self {
+            config,
+            slots,
+            starts: Vec::new(),
+            ends: Vec::new(),
+            anchor: vec![model.initial_state(); slots],
+            tape: None,
+        }
     }
 
     /// Moves the starts and returns the state in which the block at `at` begins.

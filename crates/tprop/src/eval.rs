@@ -64,7 +64,7 @@ impl<T: Real> Reader<T> {
         Self { steps, whole: None, rest: None, state: Vec::new(), ends: Vec::new() }
     }
 
-    /// Cuts `text` into `streams` streams, begins each in the rest state and carries it to the end.
+    /// Cuts `text` into `streams` streams, begins each in the initial state and carries it to the end.
     pub fn read<'a>(
         &mut self,
         model: &Model<T>,
@@ -87,7 +87,7 @@ impl<T: Real> Reader<T> {
         let cut = Streams::new(text, streams);
         let mut reading = Reading { by_position: vec![(0.0, 0); self.steps], ..Reading::default() };
         self.state.clear();
-        self.state.resize(streams * model.state_width(), model.rest());
+        self.state.resize(streams * model.state_width(), model.initial_state());
         self.ends.resize(self.state.len(), T::ZERO);
         let mut at = 0;
         while at < cut.length() {

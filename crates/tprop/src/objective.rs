@@ -156,6 +156,28 @@ pub struct Boundary<'a, T> {
     pub duals: Option<&'a [T]>,
 }
 
+/// How much the coupling of some boundaries counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CouplingWeight {
+    /// λ
+    pub lambda: f64,
+    /// Gradients are multiplied with this.
+    pub scale: f64,
+    /// So many rows, the first ones, count as boundaries in the sums.
+    pub counted: usize,
+}
+
+/// Where the gradients of some boundaries go.
+#[derive(Debug)]
+pub struct BoundaryGrads<'a, T> {
+    /// In F_k, overwritten.
+    pub ends: &'a mut [T],
+    /// In t_{k+1}, overwritten.
+    pub targets: &'a mut [T],
+    /// In θ: the KL's output layer is added, if wanted.
+    pub theta: Option<&'a mut Grads<T>>,
+}
+
 /// Computes coupling terms; holds the work space of the KL.
 #[derive(Debug)]
 pub struct Coupler<T> {
@@ -166,7 +188,7 @@ pub struct Coupler<T> {
     rows: Packed<T>,
     logits: [Vec<T>; 2],
     tops: [Vec<T>; 2],
-    slopes: Vec<T>,
+    d_tops: Vec<T>,
     distances: Vec<T>,
     /// Floating-point operations in products so far.
     pub flops: u64,
@@ -183,29 +205,25 @@ impl<T: Real> Coupler<T> {
             rows: Packed::default(),
             logits: empty(),
             tops: empty(),
-            slopes: Vec::new(),
+            d_tops: Vec::new(),
             distances: Vec::new(),
             flops: 0,
         }
     }
 
-    /// d_end = scale · ∂(Σ C)/∂F and d_target = scale · ∂(Σ C)/∂t (both overwritten); with `grads`, scale · ∂(Σ C)/∂θ of the KL's
-    /// output layer is added there. Returns the sums of `count`ed rows (the first ones).
-    #[allow(clippy::too_many_arguments)]
+    /// scale · ∂(Σ C)/∂(F, t, θ) into `grads`. Returns the sums.
     pub fn pull(
         &mut self,
         model: &Model<T>,
         params: &Params<T>,
         boundary: Boundary<T>,
-        lambda: f64,
-        scale: f64,
-        d_end: &mut [T],
-        d_target: &mut [T],
-        grads: Option<&mut Grads<T>>,
-        count: usize,
+        weight: CouplingWeight,
+        mut grads: BoundaryGrads<T>,
     ) -> CouplingSums {
         let width = model.state_width();
         let Boundary { ends, targets, duals } = boundary;
+        let CouplingWeight { lambda, scale, counted } = weight;
+        let (d_end, d_target) = (&mut *grads.ends, &mut *grads.targets);
         assert!(ends.len() == targets.len() && ends.len() == d_end.len() && ends.len() == d_target.len());
         let weight = T::of(lambda * scale);
         let top = model.top();
@@ -227,7 +245,7 @@ impl<T: Real> Coupler<T> {
                 s2 += (t[j] * t[j]).f64();
                 u2 += (u * u).f64();
             }
-            if row < count {
+            if row < counted {
                 sums.penalty += lambda * (0.5 * r2 + ur);
                 sums.boundaries += 1.0;
                 sums.residual += rr.sqrt();
@@ -239,14 +257,13 @@ impl<T: Real> Coupler<T> {
             }
         }
         if let Some(direction) = self.penalty.kl() {
-            let kl = self.kl(model, params, direction, boundary, T::of(lambda * scale), d_end, d_target, grads);
+            let kl = self.kl(model, params, direction, boundary, weight, &mut grads);
             sums.penalty += lambda * kl;
         }
         sums
     }
 
-    /// Adds weight · the slopes of Σ KL; returns Σ KL. Runs in pieces of rows that keep the logits small.
-    #[allow(clippy::too_many_arguments)]
+    /// Adds weight · the gradients of Σ KL; returns Σ KL. Runs in chunks of rows that keep the logits small.
     fn kl(
         &mut self,
         model: &Model<T>,
@@ -254,9 +271,7 @@ impl<T: Real> Coupler<T> {
         direction: Direction,
         boundary: Boundary<T>,
         weight: T,
-        d_end: &mut [T],
-        d_target: &mut [T],
-        mut grads: Option<&mut Grads<T>>,
+        grads: &mut BoundaryGrads<T>,
     ) -> f64 {
         let (width, top) = (model.state_width(), model.top());
         let (v, h) = (model.config().vocab, model.config().hidden);
@@ -264,11 +279,11 @@ impl<T: Real> Coupler<T> {
         let (w, b) = (Mat::new(params.get(w_id), v, h), params.get(b_id));
         self.pack_t.pack(w.t());
         self.weights.pack(w);
-        let piece = (model.config().logits_mb * (1 << 20) / (2 * v * T::BYTES)).clamp(1, 256);
+        let chunk = (model.config().logits_mb * (1 << 20) / (2 * v * T::BYTES)).clamp(1, 256);
         let mut total = 0.0;
         let rows = boundary.ends.len() / width;
-        for from in (0..rows).step_by(piece) {
-            let n = piece.min(rows - from);
+        for from in (0..rows).step_by(chunk) {
+            let n = chunk.min(rows - from);
             let sides = [boundary.ends, boundary.targets];
             for (side, states) in sides.into_iter().enumerate() {
                 let tops = &mut self.tops[side];
@@ -289,22 +304,23 @@ impl<T: Real> Coupler<T> {
             self.distances.resize(n, T::ZERO);
             kernel::divergence(p, q, v, weight, &mut self.distances);
             total += self.distances.iter().map(|d| d.f64()).sum::<f64>();
-            for (side, slopes) in [&mut *d_end, &mut *d_target].into_iter().enumerate() {
+            let BoundaryGrads { ends, targets, theta } = &mut *grads;
+            for (side, states) in [ends, targets].into_iter().enumerate() {
                 let dl = Mat::new(&self.logits[side], n, v);
-                self.slopes.resize(n * h, T::ZERO);
-                product_par(MatMut::new(&mut self.slopes, n, h), Start::Zero, dl, &self.weights);
-                let rows = slopes[from * width..].chunks_exact_mut(width);
-                for (row, add) in rows.zip(self.slopes.chunks_exact(h)) {
+                self.d_tops.resize(n * h, T::ZERO);
+                product_par(MatMut::new(&mut self.d_tops, n, h), Start::Zero, dl, &self.weights);
+                let rows = states[from * width..].chunks_exact_mut(width);
+                for (row, add) in rows.zip(self.d_tops.chunks_exact(h)) {
                     kernel::add(&mut row[top.clone()], add);
                 }
-                if let Some(grads) = grads.as_deref_mut() {
+                if let Some(grads) = theta {
                     self.rows.pack(Mat::new(&self.tops[side], n, h));
                     product_par(MatMut::new(grads.sum_into(w_id), v, h), Start::Keep, dl.t(), &self.rows);
                     let db = grads.sum_into(b_id);
                     self.logits[side].chunks_exact(v).for_each(|row| kernel::add(db, row));
                 }
             }
-            self.flops += (2 * n * v * h * if grads.is_some() { 6 } else { 4 }) as u64;
+            self.flops += (2 * n * v * h * if theta.is_some() { 6 } else { 4 }) as u64;
         }
         total
     }

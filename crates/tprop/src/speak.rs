@@ -31,15 +31,15 @@ pub struct Speaker<'a, T> {
 }
 
 impl<'a, T: Real> Speaker<'a, T> {
-    /// Begins in the rest state.
+    /// Begins in the initial state.
     pub fn new(model: &'a Model<T>, params: &'a Params<T>) -> Self {
-        let state = vec![model.rest(); model.state_width()];
+        let state = vec![model.initial_state(); model.state_width()];
         Self { model, params, one: model.tape(Layout::new(1, 1)), ends: state.clone(), state }
     }
 
     /// Forgets everything.
-    pub fn rest(&mut self) {
-        self.state.fill(self.model.rest());
+    pub fn reset(&mut self) {
+        self.state.fill(self.model.initial_state());
     }
 
     /// Reads a token.
@@ -79,9 +79,9 @@ impl<'a, T: Real> Speaker<'a, T> {
         }
     }
 
-    /// Log-probabilities, in nats, of tokens 1, 2, … of `tokens`, each after all before it, from the rest state.
+    /// Log-probabilities, in nats, of tokens 1, 2, … of `tokens`, each after all before it, from the initial state.
     pub fn score(&mut self, tokens: &[u32]) -> Vec<f64> {
-        self.rest();
+        self.reset();
         let mut scores = Vec::with_capacity(tokens.len());
         let mut at = 0;
         while at + 1 < tokens.len() {
@@ -144,7 +144,7 @@ mod tests {
         // Longer than a chunk, so that the state is carried between two.
         let tokens: Vec<u32> = (0..200).map(|i| (i * i % 9) as u32).collect();
         let scores = speaker.score(&tokens);
-        speaker.rest();
+        speaker.reset();
         let mut logits = Vec::new();
         for (i, pair) in tokens.windows(2).enumerate() {
             speaker.read(pair[0]);

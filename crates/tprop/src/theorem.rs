@@ -118,7 +118,7 @@ pub fn theorem(cell: CellKind, seed: u64) -> Theorem {
     }
 }
 
-/// Penalty, exact starts, no duals, plain state steps on the per-block slope.
+/// Penalty, exact starts, no duals, plain state steps on the per-block gradient.
 fn settings(steps: usize, rate: f64, lambda: f64, starts: Starts) -> BtpropConfig {
     BtpropConfig {
         block: BLOCK,
@@ -160,7 +160,7 @@ impl Lab {
     fn reach_gradient(&self, reach: usize) -> Vec<f64> {
         let Self { model, params, tokens } = self;
         let cut = Streams::new(tokens, STREAMS);
-        let mut state = vec![model.rest(); STREAMS * model.state_width()];
+        let mut state = vec![model.initial_state(); STREAMS * model.state_width()];
         let mut grads = model.grads();
         let mut tapes: Vec<_> = (0..BLOCKS).map(|_| model.tape(Layout::new(STREAMS, BLOCK))).collect();
         for (k, tape) in tapes.iter_mut().enumerate() {

@@ -10,7 +10,7 @@ use tprop::comm::Solo;
 use tprop::mat::{Mat, MatMut, Packed, Start, product};
 use tprop::method::{Advance, Batch, BpttConfig, MethodConfig};
 use tprop::model::{Model, ModelConfig};
-use tprop::objective::{Boundary, Coupler, Direction, Penalty};
+use tprop::objective::{Boundary, BoundaryGrads, Coupler, CouplingWeight, Direction, Penalty};
 use tprop::optim::{OptimConfig, Optimiser, Rule};
 use tprop::params::{Grads, Params, Plan};
 use tprop::real::Real;
@@ -275,17 +275,9 @@ fn the_kl_penalty_agrees_with_pytorch() {
         let mut grads = model.grads();
         let (mut d_end, mut d_target) = (vec![0.0; ends.len()], vec![0.0; ends.len()]);
         let boundary = Boundary { ends: &ends, targets: &targets, duals: None };
-        let sums = Coupler::new(Penalty::Kl(direction)).pull(
-            &model,
-            &params,
-            boundary,
-            lambda,
-            scale,
-            &mut d_end,
-            &mut d_target,
-            Some(&mut grads),
-            5,
-        );
+        let coupling = CouplingWeight { lambda, scale, counted: 5 };
+        let all = BoundaryGrads { ends: &mut d_end, targets: &mut d_target, theta: Some(&mut grads) };
+        let sums = Coupler::new(Penalty::Kl(direction)).pull(&model, &params, boundary, coupling, all);
         grads.settle();
         golden.compare(&format!("{prefix}.kl"), &[sums.penalty / lambda], 1e-12);
         golden.compare(&format!("{prefix}.grad.F"), &d_end, 1e-12);

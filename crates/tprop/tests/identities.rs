@@ -25,7 +25,7 @@ fn chained_blocks_are_bptt_over_the_whole() {
         let mut tape = model.tape(Layout::new(s, m * b));
         let cut = Streams::new(&tokens, s);
         cut.fill(&tape.layout(), 0, 0..s, &mut tape.inputs, &mut tape.targets);
-        let starts = vec![model.rest(); s * model.state_width()];
+        let starts = vec![model.initial_state(); s * model.state_width()];
         let mut grads = model.grads();
         model.prepare(&params, &mut tape);
         model.recur(&params, &mut tape, &starts);

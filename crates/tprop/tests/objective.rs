@@ -57,7 +57,7 @@ impl Place {
             duals: draw("duals", rows * width),
         };
         if config.first == First::Fixed {
-            place.starts[..STREAMS * width].fill(model.rest());
+            place.starts[..STREAMS * width].fill(model.initial_state());
         }
         if config.constraint == Constraint::Tanh {
             place.squash(model);

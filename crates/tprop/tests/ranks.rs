@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use common::{CELLS, VOCAB, duals, plain, tokens};
 use tprop::cell::CellKind;
 use tprop::checkpoint::Snapshot;
-use tprop::comm::{Comm, Count, Counted, InShares, Shares, Solo, Team, Topic, share};
+use tprop::comm::{Comm, Count, Counted, InShares, Shares, SharesError, Solo, Team, Topic, Unit, share};
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
 use tprop::optim::OptimConfig;
-use tprop::train::{Data, TrainConfig, Trainer};
+use tprop::train::{Data, TrainConfig, TrainError, Trainer};
 
 const SHARES: usize = 12;
 const UPDATES: usize = 20;
@@ -202,16 +202,16 @@ fn too_many_ranks_are_refused() {
     let model = Model::<f32>::new(small(CellKind::Gru, 1, false));
     let data = Data::new(&text, &[], &[]);
     let bptt = MethodConfig::Bptt(BpttConfig { window: 2, streams: 3, batch: Batch::Mini { accumulate: 1 } });
-    for (method, what) in [(bptt, "3 streams"), (MethodConfig::Btprop(plain(2, 3, 2)), "3 blocks")] {
-        let refusals =
-            on_ranks(4, |comm| Trainer::new(&model, data, config(method.clone()), comm).unwrap_err().to_string());
-        for text in refusals {
-            assert!(text.contains("4 ranks have only 3 shares of work") && text.contains(what), "{text}");
+    for (method, unit) in [(bptt, Unit::Streams), (MethodConfig::Btprop(plain(2, 3, 2)), Unit::Blocks)] {
+        let refusals = on_ranks(4, |comm| Trainer::new(&model, data, config(method.clone()), comm).unwrap_err());
+        let expected = MethodError::Shares(SharesError { ranks: 4, unit, units: 3, shares: SHARES });
+        for refusal in refusals {
+            assert!(matches!(&refusal, TrainError::Method(error) if *error == expected), "{refusal:?}");
         }
     }
 }
 
-/// What docs/cluster.md says that rank `r` of `ranks` sends for one update of θ, by topic: letters and bytes.
+/// What docs/cluster.md says that rank `r` of `ranks` sends for one update of θ, by topic: messages and bytes.
 struct Formula<'a> {
     model: &'a Model<f32>,
     shares: Shares,
@@ -223,7 +223,7 @@ struct Formula<'a> {
 const BYTES: usize = 4;
 
 impl Formula<'_> {
-    /// Group by group: (R − 1) letters with the summands and (R − 1) with the sums.
+    /// Group by group: (R − 1) messages with the summands and (R − 1) with the sums.
     fn reduction(&self, rank: usize) -> BTreeMap<Topic, Count> {
         let mut counts = BTreeMap::new();
         let others = |r: usize| (0..self.ranks).filter(move |&o| o != r);
@@ -244,23 +244,23 @@ impl Formula<'_> {
             };
             let out: usize = others(rank).map(|o| nodes.iter().map(|n| slice(o, n.clone())).sum::<usize>()).sum();
             let back = (self.ranks - 1) * slice(rank, 0..self.shares.count());
-            let letters = (self.ranks - 1) as u64;
-            if letters > 0 {
-                counts.insert(Topic::SUMMANDS.group(i), Count { letters, bytes: out as u64 });
-                counts.insert(Topic::SUMS.group(i), Count { letters, bytes: back as u64 });
+            let messages = (self.ranks - 1) as u64;
+            if messages > 0 {
+                counts.insert(Topic::SUMMANDS.group(i), Count { messages, bytes: out as u64 });
+                counts.insert(Topic::SUMS.group(i), Count { messages, bytes: back as u64 });
             }
         }
         counts
     }
 
-    /// Lists of `n` numbers a share from all ranks: ⌈log₂ R⌉ letters; each rank's list but one's own passes by.
+    /// Lists of `n` numbers a share from all ranks: ⌈log₂ R⌉ messages; each rank's list but one's own passes by.
     fn gather(&self, rank: usize, n: usize) -> Count {
         let mut count = Count::default();
         let list = |r: usize| 8 + share(self.shares.count(), r % self.ranks, self.ranks).len() * n * 8;
         let mut have = 1;
         while have < self.ranks {
             let sent = have.min(self.ranks - have);
-            count.letters += 1;
+            count.messages += 1;
             count.bytes += (rank..rank + sent).map(list).sum::<usize>() as u64;
             have += sent;
         }
@@ -270,7 +270,7 @@ impl Formula<'_> {
 
 /// Letters and bytes of `reach` (n state steps on held starts) and of batch ADMM are those of the formula, on every rank.
 #[test]
-fn letters_and_bytes_are_those_of_the_formula() {
+fn messages_and_bytes_are_those_of_the_formula() {
     let (streams, blocks, block, steps) = (2, 13, 2, 3);
     let text = tokens(streams * blocks * block * 2 + 1);
     let model = Model::<f32>::new(small(CellKind::Lstm, 2, false));
@@ -302,31 +302,33 @@ fn letters_and_bytes_are_those_of_the_formula() {
                 comm.take_counts()
             });
             let things = if name == "bptt" { 13 } else { blocks };
-            let shares = Shares::deal(&Team::in_shares(ranks, SHARES)[0] as &dyn Comm, things, "things").unwrap();
+            let shares = Shares::deal(&Team::in_shares(ranks, SHARES)[0] as &dyn Comm, things, Unit::Blocks).unwrap();
             let words = (0..shares.count()).map(|i| words(&text, &method, shares.of(i))).collect();
             let formula = Formula { model: &model, shares, words, ranks };
             let vector = (streams * model.state_width() * BYTES) as u64;
             for (rank, counted) in counts.into_iter().enumerate() {
                 let mut want = formula.reduction(rank);
-                let mut add = |topic, letters: usize, bytes: u64| {
-                    if letters > 0 {
-                        want.insert(topic, Count { letters: letters as u64, bytes });
+                let mut add = |topic, messages: usize, bytes: u64| {
+                    if messages > 0 {
+                        want.insert(topic, Count { messages: messages as u64, bytes });
                     }
                 };
                 let (first, last) = (rank == 0, rank + 1 == ranks);
                 let times = |n: usize, there: bool| if there { n } else { 0 };
                 for (topic, n) in [
                     (Topic::ENDS, times(ends, !last)),
-                    (Topic::SLOPES, times(slopes, !last)),
+                    (Topic::GRADIENTS, times(slopes, !last)),
                     (Topic::STARTS, times(starts, !first)),
                     (Topic::CARRIED, times(1, last && !first && name != "bptt")),
                 ] {
                     add(topic, n, n as u64 * vector);
                 }
                 let gathered = lists.iter().map(|&n| formula.gather(rank, n));
-                let gathered = gathered
-                    .fold(Count::default(), |a, b| Count { letters: a.letters + b.letters, bytes: a.bytes + b.bytes });
-                add(Topic::GATHER, gathered.letters as usize, gathered.bytes);
+                let gathered = gathered.fold(Count::default(), |a, b| Count {
+                    messages: a.messages + b.messages,
+                    bytes: a.bytes + b.bytes,
+                });
+                add(Topic::GATHER, gathered.messages as usize, gathered.bytes);
                 assert_eq!(counted, want, "{name}: rank {rank} of {ranks}");
             }
         }
@@ -338,6 +340,7 @@ fn words(text: &[u32], method: &MethodConfig, things: std::ops::Range<usize>) ->
     let (streams, steps) = match method {
         MethodConfig::Bptt(c) => (c.streams, c.window),
         MethodConfig::Btprop(c) => (c.streams, c.block),
+        MethodConfig::LeastSquares(_) => unreachable!("refused on several ranks"),
     };
     let cut = tprop::window::Streams::new(text, streams);
     let mut words = std::collections::BTreeSet::new();
@@ -345,7 +348,7 @@ fn words(text: &[u32], method: &MethodConfig, things: std::ops::Range<usize>) ->
         for step in 0..steps {
             match method {
                 MethodConfig::Bptt(_) => drop(words.insert(cut.input(thing, step))),
-                MethodConfig::Btprop(_) => {
+                MethodConfig::Btprop(_) | MethodConfig::LeastSquares(_) => {
                     words.extend((0..streams).map(|s| cut.input(s, thing * steps + step)));
                 }
             }

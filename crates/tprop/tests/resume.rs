@@ -258,7 +258,7 @@ fn windows_that_version_0_1_0_left_open_are_finished_as_it_would_have() {
     for (name, cell) in open {
         let method = methods().into_iter().find(|(other, _)| *other == name).expect("a method of this name").1;
         let model = Model::<f32>::new(ModelConfig { cell, hidden: 4, embed: 3, tape_mb: 0, ..ModelConfig::new(VOCAB) });
-        let optim = OptimConfig { rule: Rule::named("adagrad", None).unwrap(), rate: 0.02, clip: 0.5 };
+        let optim = OptimConfig { rate: 0.02, clip: 0.5, ..OptimConfig::default() };
         let (anneal, epochs, patience, seed, eval_streams) = (2.0, 3, 2, 1, 3);
         let config = TrainConfig { method, optim, anneal, epochs, patience, seed, eval_streams };
         let (text, valid, test) = (tokens(420), tokens(40), tokens(31));

@@ -123,6 +123,7 @@ fn tokens(method: &MethodConfig) -> usize {
     let (streams, steps) = match method {
         MethodConfig::Bptt(c) => (c.streams, c.window),
         MethodConfig::Btprop(c) => (c.streams, c.block.saturating_mul(c.blocks)),
+        MethodConfig::LeastSquares(c) => (c.streams, c.blocks),
     };
     streams.saturating_mul(steps).saturating_mul(WINDOWS).saturating_add(1)
 }
@@ -180,6 +181,7 @@ fn gflop_per_token(method: &MethodConfig, model: &ModelConfig) -> f64 {
     let flop = match method {
         MethodConfig::Bptt(_) => 6.0 * all,
         MethodConfig::Btprop(c) => btprop_flop(c, all, cells),
+        MethodConfig::LeastSquares(c) => btprop_flop(&c.as_btprop(), all, cells),
     };
     flop / 1e9
 }

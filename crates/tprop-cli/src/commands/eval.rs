@@ -3,7 +3,6 @@
 use tprop::adapt::{AdaptConfig, read_adapting};
 use tprop::corpus::{self, Corpus, CorpusConfig, Division, Split, VocabFrom};
 use tprop::eval::{Reader, Reading};
-use tprop::method::MethodConfig;
 use tprop::tokens::Tokens;
 use tprop::vocab::Vocab;
 
@@ -36,10 +35,7 @@ pub fn eval(args: &args::Eval) -> Outcome {
             streams + 1
         )));
     }
-    let block = match settings.method() {
-        MethodConfig::Bptt(c) => c.window,
-        MethodConfig::Btprop(c) => c.block,
-    };
+    let block = settings.method().positions();
     // A block that is longer than its stream is the whole of it.
     let block = args.block.map_or(block, |b| b as usize).min(tokens.len() / streams).max(1);
     let reading = match adapting(args, settings, block)? {

@@ -26,6 +26,7 @@ use crate::run::sessions::{self, Session};
 use crate::run::{self, Loaded, Run};
 use crate::settings::{Settings, table};
 use crate::signals::Signals;
+use crate::wording;
 
 /// A diverged run goes back with a rate this many times smaller, at most so often.
 const ROLLBACK: f64 = 10.0;
@@ -69,6 +70,9 @@ pub fn train(args: &args::Train) -> Outcome {
     let signals = Signals::listen();
     let (run, _lock) = Run::create(args.run.as_deref(), &settings.short_name())?;
     run.write("tokenizer.json", &corpus.vocab.to_tokenizer_json())?;
+    if settings.old_least_squares() {
+        console::note("note: btprop.theta_solver=least_squares is now spelt method=least_squares (the same numbers)");
+    }
     if !args.telling.quiet {
         console::note(format!("{summary}\nrun      {}", run.name()));
     }
@@ -156,7 +160,8 @@ pub fn go(
         match end {
             Err(error @ TrainError::Diverged { .. }) if watcher.rolls_back() && rollbacks < ROLLBACKS => {
                 rollbacks += 1;
-                watcher.progress().line(&format!("{error}; going back to the last checkpoint"));
+                let what = wording::train_error(&error);
+                watcher.progress().line(&format!("{what}; going back to the last checkpoint"));
                 let mut snapshot = watcher.roll_back(ROLLBACK)?;
                 let best = best_for(&mut snapshot, &run.store(), false);
                 cluster.hand_out(Some((&snapshot, best.as_ref())));

@@ -53,16 +53,25 @@ const MOST: usize = 16_000;
 const ROUNDS: usize = 6;
 const SECONDS: f64 = 0.3;
 
+/// The method without its exact init, if it has one.
+fn without_init(method: &MethodConfig) -> Option<MethodConfig> {
+    let mut other = method.clone();
+    let init = match &mut other {
+        MethodConfig::Bptt(_) => return None,
+        MethodConfig::Btprop(c) => &mut c.init,
+        MethodConfig::LeastSquares(c) => &mut c.init,
+    };
+    (std::mem::replace(init, Init::Zero) == Init::Sequential).then_some(other)
+}
+
 /// Measures the rates for some seconds each.
 pub fn calibrate(config: &TrainConfig, model: &Model<f32>, shares: usize, tokens: usize) -> Outcome<Rates> {
     let (total, update) = moment(config, model, shares, tokens)?;
     let mut serial = 0.0;
-    if let MethodConfig::Btprop(btprop) = &config.method
-        && btprop.init == Init::Sequential
+    if let Some(other) = without_init(&config.method)
         && Work::new(&config.method, model, shares, tokens, &[]).is_ok_and(|work| work.serial)
     {
-        let mut other = config.clone();
-        other.method = MethodConfig::Btprop(tprop::method::BtpropConfig { init: Init::Zero, ..btprop.clone() });
+        let other = TrainConfig { method: other, ..config.clone() };
         serial = (total - moment(&other, model, shares, tokens)?.0).clamp(0.0, total);
     }
     Ok(Rates {
@@ -149,7 +158,7 @@ pub fn measure(
             seconds.push(since.elapsed().as_secs_f64());
         }
         let counts = counted.take_counts();
-        sent = counts.values().fold((0, 0), |sum, count| (sum.0 + count.bytes, sum.1 + count.letters));
+        sent = counts.values().fold((0, 0), |sum, count| (sum.0 + count.bytes, sum.1 + count.messages));
     }
     Ok(Measured { ranks: comm.size(), seconds, bytes: sent.0, letters: sent.1 })
 }

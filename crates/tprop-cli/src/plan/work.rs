@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde::Serialize;
-use tprop::comm::{InShares, Shares, Solo, share};
+use tprop::comm::{InShares, Shares, Solo, Unit, share};
 use tprop::method::{Batch, BtpropConfig, Init, MethodConfig, Solver, Starts};
 use tprop::model::Model;
 
@@ -70,6 +70,7 @@ impl Work {
                 (windows / per.max(1), per * c.streams * c.window, c.streams, 0, 1, 1, false, 0)
             }
             MethodConfig::Btprop(c) => btprop(c, tokens),
+            MethodConfig::LeastSquares(c) => btprop(&c.as_btprop(), tokens),
         };
         if windows == 0 {
             return Err(format!(
@@ -110,7 +111,7 @@ impl Work {
             // One share a rank.
             return Some(Dealt { tokens: tokens(self.things.div_ceil(ranks)), nodes: 1, merges: 0 });
         }
-        let deal = Shares::deal(&InShares::new(Solo, self.shares), self.things, "").ok()?;
+        let deal = Shares::deal(&InShares::new(Solo, self.shares), self.things, Unit::Blocks).ok()?;
         if deal.count() < ranks {
             return None;
         }

@@ -1,10 +1,10 @@
 //! Settings that do not go together. Each sentence names the way out.
 
 use tprop::cell::CellKind;
-use tprop::method::{Batch, LossOn, MethodConfig, ThetaSolver};
-use tprop::objective::Constraint;
+use tprop::method::{Batch, LossOn, MethodConfig, Solver, Starts};
+use tprop::objective::{Constraint, Penalty};
 
-use super::config::Config;
+use super::config::{Config, ThetaSolver};
 use super::typed::SettingError;
 
 /// Refuses combinations without sense. Settings of a method that is not in use are not looked at.
@@ -24,35 +24,53 @@ pub fn check(c: &Config) -> Result<(), SettingError> {
     match c.train.method {
         MethodConfig::Bptt(_) => Ok(()),
         MethodConfig::Btprop(_) => check_btprop(c),
+        MethodConfig::LeastSquares(_) => check_least_squares(c),
     }
 }
 
 fn check_btprop(c: &Config) -> Result<(), SettingError> {
     let refuse = |message: String| Err(SettingError::together(message));
-    let (hidden, cell, block, loss) = (c.model.hidden, c.model.cell, c.btprop.block, c.btprop.loss);
+    let (hidden, block, loss) = (c.model.hidden, c.btprop.block, c.btprop.loss);
     if loss == LossOn::Free && block != 1 {
         return refuse(format!(
             "btprop.loss=free needs a free state at every step: set btprop.block=1 (it is {block}), or btprop.loss=predicted"
         ));
     }
-    if let ThetaSolver::LeastSquares { .. } = c.btprop.theta_solver {
-        if !matches!(cell, CellKind::Mult | CellKind::MultGated) {
+    if c.theta_solver == ThetaSolver::LeastSquares {
+        let no_closed_form = [
+            (loss != LossOn::Free, "btprop.loss", loss.to_string(), "free"),
+            (c.btprop.penalty != Penalty::L2, "btprop.penalty", c.btprop.penalty.to_string(), "l2"),
+            (c.btprop.constraint != Constraint::None, "btprop.constraint", c.btprop.constraint.to_string(), "none"),
+            (c.btprop.starts != Starts::Moving, "btprop.starts", c.btprop.starts.to_string(), "moving"),
+        ];
+        if let Some((_, name, found, way)) = no_closed_form.into_iter().find(|(wrong, ..)| *wrong) {
             return refuse(format!(
-                "btprop.theta_solver=least_squares needs a cell without non-linearity: set model.cell=mult or mult_gated (it is {cell}), or btprop.theta_solver=gradient"
+                "btprop.theta_solver=least_squares has no closed form for {name}={found}: use {name}={way}, or \
+                 btprop.theta_solver=gradient"
             ));
         }
-        // A block of more than one step was refused above, under loss=free.
-        if loss != LossOn::Free {
-            return refuse(
-                "btprop.theta_solver=least_squares needs btprop.loss=free and btprop.block=1; set both, or btprop.theta_solver=gradient".into(),
-            );
-        }
+        check_least_squares(c)?;
     }
     if let Constraint::Sparse(k) = c.btprop.constraint
         && k > hidden
     {
         return refuse(format!(
             "btprop.constraint=sparse:{k} leaves more units than the {hidden} of model.hidden; set sparse:{hidden} or less"
+        ));
+    }
+    Ok(())
+}
+
+fn check_least_squares(c: &Config) -> Result<(), SettingError> {
+    let cell = c.model.cell;
+    if !matches!(cell, CellKind::Mult | CellKind::MultGated) {
+        return Err(SettingError::together(format!(
+            "least squares needs a cell without non-linearity: set model.cell=mult or mult_gated (it is {cell}), or method=btprop"
+        )));
+    }
+    if let Solver::Alm { .. } = c.btprop.solver {
+        return Err(SettingError::together(
+            "least squares has no closed form for the joint steps of btprop.solver=alm: use btprop.solver=admm or penalty",
         ));
     }
     Ok(())

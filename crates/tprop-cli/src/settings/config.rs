@@ -6,7 +6,10 @@
 use tprop::cell::Activation;
 use tprop::corpus::{CorpusConfig, SynthConfig};
 use tprop::kernel::Path as Simd;
-use tprop::method::{Batch, BpttConfig, BtpropConfig, DualConfig, MethodConfig, Solver, ThetaSolver};
+use tprop::method::{
+    Batch, BpttConfig, BtpropConfig, DualConfig, LeastSquaresConfig, LeastSquaresDuals, MethodConfig, ProximalConfig,
+    Solver, StateConfig,
+};
 use tprop::model::ModelConfig;
 use tprop::optim::{OptimConfig, Rule};
 use tprop::train::TrainConfig;
@@ -44,6 +47,8 @@ pub struct Config {
     pub before_theta: bool,
     /// Steps of ALM.
     pub joint_steps: usize,
+    /// BTPROP by gradient steps, or the older spelling of least squares.
+    pub theta_solver: ThetaSolver,
     /// Ridge of least squares.
     pub ridge: f64,
     /// Threads; none for all cores.
@@ -75,7 +80,8 @@ impl Default for Config {
             duals: DualConfig::default(),
             before_theta: false,
             joint_steps: Solver::JOINT_STEPS,
-            ridge: ThetaSolver::RIDGE,
+            theta_solver: ThetaSolver::Gradient,
+            ridge: LeastSquaresConfig::default().ridge,
             threads: None,
             simd: None,
             on_divergence: OnDivergence::Stop,
@@ -89,6 +95,17 @@ impl Default for Config {
 pub fn usual_eps(rule: Rule) -> f64 {
     rule.eps().unwrap_or(1e-8)
 }
+
+/// How BTPROP updates θ; only the first is a choice of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThetaSolver {
+    /// By the optimiser.
+    Gradient,
+    /// `method=least_squares`, as it was once written.
+    LeastSquares,
+}
+
+tprop::words! { ThetaSolver { "gradient" => Gradient, "least_squares" => LeastSquares } }
 
 /// What to do with a run that diverges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,21 +154,47 @@ impl Settings {
             Batch::Mini { .. } => Batch::Mini { accumulate: c.accumulate },
             Batch::Full => Batch::Full,
         };
-        match c.train.method {
-            MethodConfig::Bptt(_) => MethodConfig::Bptt(BpttConfig { streams, batch, ..c.bptt.clone() }),
-            MethodConfig::Btprop(_) => {
+        match (&c.train.method, c.theta_solver) {
+            (MethodConfig::Bptt(_), _) => MethodConfig::Bptt(BpttConfig { streams, batch, ..c.bptt.clone() }),
+            (MethodConfig::Btprop(_), ThetaSolver::Gradient) => {
                 let solver = match c.btprop.solver {
                     Solver::Penalty => Solver::Penalty,
                     Solver::Admm { .. } => Solver::Admm { duals: c.duals, before_theta: c.before_theta },
                     Solver::Alm { .. } => Solver::Alm { duals: c.duals, joint_steps: c.joint_steps },
                 };
-                let theta_solver = match c.btprop.theta_solver {
-                    ThetaSolver::Gradient => ThetaSolver::Gradient,
-                    ThetaSolver::LeastSquares { .. } => ThetaSolver::LeastSquares { ridge: c.ridge },
-                };
-                MethodConfig::Btprop(BtpropConfig { streams, batch, solver, theta_solver, ..c.btprop.clone() })
+                MethodConfig::Btprop(BtpropConfig { streams, batch, solver, ..c.btprop.clone() })
+            }
+            (MethodConfig::Btprop(_), ThetaSolver::LeastSquares) | (MethodConfig::LeastSquares(_), _) => {
+                let StateConfig { steps, rate, scale, tolerance, .. } = c.btprop.states;
+                MethodConfig::LeastSquares(LeastSquaresConfig {
+                    blocks: c.btprop.blocks,
+                    streams,
+                    batch,
+                    duals: match c.btprop.solver {
+                        Solver::Penalty => None,
+                        // The checks refuse joint steps.
+                        Solver::Admm { .. } | Solver::Alm { .. } => {
+                            Some(LeastSquaresDuals { duals: c.duals, before_theta: c.before_theta })
+                        }
+                    },
+                    lambda: c.btprop.lambda,
+                    lambda_schedule: c.btprop.lambda_schedule,
+                    init: c.btprop.init,
+                    first: c.btprop.first,
+                    last: c.btprop.last,
+                    states: ProximalConfig { steps, rate, scale, tolerance },
+                    theta_steps: c.btprop.theta_steps,
+                    ridge: c.ridge,
+                    ignore: c.btprop.ignore,
+                })
             }
         }
+    }
+
+    /// Whether least squares was asked for by its older name.
+    pub fn old_least_squares(&self) -> bool {
+        matches!(self.config.train.method, MethodConfig::Btprop(_))
+            && self.config.theta_solver == ThetaSolver::LeastSquares
     }
 
     /// How the weights are updated.

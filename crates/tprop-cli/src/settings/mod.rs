@@ -16,7 +16,6 @@ pub use config::Checkpointing;
 pub use parse::{nearest, nearest_name};
 pub use row::Resume;
 pub use show::{list, list_presets};
-#[allow(unused_imports)] // by those who word the library's errors
 pub use table::name_of_field;
 pub use typed::{SettingError, Typed};
 

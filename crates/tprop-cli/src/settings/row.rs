@@ -25,8 +25,8 @@ pub struct Setting {
     pub frozen: &'static str,
     /// What it shapes.
     pub shapes: Shapes,
-    /// It means something only beside this value of another setting.
-    pub beside: Option<(&'static str, &'static str)>,
+    /// It means something only beside one of these values of another setting.
+    pub beside: Option<(&'static str, &'static [&'static str])>,
     /// Whether it may change when a run is resumed.
     pub resume: Resume,
 }
@@ -224,8 +224,8 @@ impl Setting {
         self
     }
 
-    pub const fn beside(mut self, name: &'static str, value: &'static str) -> Self {
-        self.beside = Some((name, value));
+    pub const fn beside(mut self, name: &'static str, values: &'static [&'static str]) -> Self {
+        self.beside = Some((name, values));
         self
     }
 

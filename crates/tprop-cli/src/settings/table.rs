@@ -19,17 +19,22 @@ pub const BUILT_IN: &str = "built-in";
 
 /// A setting of the built-in language.
 const fn synth(name: &'static str, place: Place, frozen: &'static str, doc: &'static str) -> Setting {
-    row(name, place, frozen, doc).beside("data.source", BUILT_IN)
+    row(name, place, frozen, doc).beside("data.source", &[BUILT_IN])
 }
 
 /// A setting of BPTT.
 const fn bptt(name: &'static str, place: Place, frozen: &'static str, doc: &'static str) -> Setting {
-    row(name, place, frozen, doc).beside("method", "bptt")
+    row(name, place, frozen, doc).beside("method", &["bptt"])
 }
 
 /// A setting of BTPROP.
 const fn btprop(name: &'static str, place: Place, frozen: &'static str, doc: &'static str) -> Setting {
-    row(name, place, frozen, doc).beside("method", "btprop")
+    row(name, place, frozen, doc).beside("method", &["btprop"])
+}
+
+/// A setting that BTPROP and least squares share.
+const fn coupled(name: &'static str, place: Place, frozen: &'static str, doc: &'static str) -> Setting {
+    row(name, place, frozen, doc).beside("method", &["btprop", "least_squares"])
 }
 
 /// All settings, in the order of listings and files.
@@ -64,7 +69,7 @@ pub static TABLE: &[Setting] = &[
     row("model.cell", word!(model.cell), "gru",
         "The recurrent cell").flag("cell"),
     row("model.activation", word!(activation), "tanh",
-        "Non-linearity of the Elman cell").beside("model.cell", "elman"),
+        "Non-linearity of the Elman cell").beside("model.cell", &["elman"]),
     row("model.hidden", at!(model.hidden, count(1, 32_768)), "100",
         "Units of each layer").flag("hidden"),
     row("model.embed", at!(model.embed, count(1, 32_768)), "100",
@@ -77,20 +82,20 @@ pub static TABLE: &[Setting] = &[
         "Embedding and output weights start within ± this"),
 
     row("method", word!(train.method), "bptt",
-        "Back-propagation through time, or target propagation").flag("method"),
+        "Back-propagation through time, target propagation, or target propagation with closed-form steps (multiplicative cells)").flag("method"),
 
     bptt("bptt.window", at!(bptt.window, count(1, 100_000)), "20",
         "K: steps that the gradient flows back").flag("window"),
 
-    btprop("btprop.solver", word!(btprop.solver), "admm",
+    coupled("btprop.solver", word!(btprop.solver), "admm",
         "Order of updates and duals"),
     btprop("btprop.block", at!(btprop.block, count(1, 100_000)), "20",
         "B: steps of a block; 1 is TPROP").flag("block"),
-    btprop("btprop.blocks", at!(btprop.blocks, count(1, 1_000_000)), "32",
+    coupled("btprop.blocks", at!(btprop.blocks, count(1, 1_000_000)), "32",
         "M: consecutive blocks of a window").flag("blocks"),
-    btprop("btprop.lambda", at!(btprop.lambda, real_or(0.0, 1e9, "no coupling")), "0.1",
+    coupled("btprop.lambda", at!(btprop.lambda, real_or(0.0, 1e9, "no coupling")), "0.1",
         "Weight of the coupling between blocks").flag("lambda"),
-    btprop("btprop.lambda_schedule", word!(btprop.lambda_schedule), "constant",
+    coupled("btprop.lambda_schedule", word!(btprop.lambda_schedule), "constant",
         "How lambda moves after each epoch"),
     btprop("btprop.penalty", word!(btprop.penalty), "l2",
         "Distance between where a block ends and its target"),
@@ -98,51 +103,51 @@ pub static TABLE: &[Setting] = &[
         "Where free states may be"),
     btprop("btprop.loss", word!(btprop.loss), "predicted",
         "Which state the loss looks at; free needs btprop.block=1"),
-    btprop("btprop.ignore", word!(btprop.ignore), "none",
+    coupled("btprop.ignore", word!(btprop.ignore), "none",
         "A token without weight in the loss; first: the one that the training text begins with"),
-    btprop("btprop.init", word!(btprop.init), "parallel:1",
+    coupled("btprop.init", word!(btprop.init), "parallel:1",
         "Where a window's states come from; N sweeps"),
-    btprop("btprop.first", word!(btprop.first), "fixed",
+    coupled("btprop.first", word!(btprop.first), "fixed",
         "Whether the first block's start may move"),
-    btprop("btprop.last", word!(btprop.last), "none",
+    coupled("btprop.last", word!(btprop.last), "none",
         "What the last block of a window is tied to"),
-    btprop("btprop.state_steps", at!(btprop.states.steps, count(0, 10_000)), "1",
+    coupled("btprop.state_steps", at!(btprop.states.steps, count(0, 10_000)), "1",
         "Steps on the states per window").flag("state-steps"),
-    btprop("btprop.state_lr", at!(btprop.states.rate, real_or(0.0, 1e6, "states stay")), "0.1",
+    coupled("btprop.state_lr", at!(btprop.states.rate, real_or(0.0, 1e6, "states stay")), "0.1",
         "Rate of the state steps"),
     btprop("btprop.state_optim", word!(btprop.states.rule), "sgd",
         "Rule of the state steps"),
-    btprop("btprop.state_scale", word!(btprop.states.scale), "block",
+    coupled("btprop.state_scale", word!(btprop.states.scale), "block",
         "Slope per block, or the mean over the window (as the release does)"),
     btprop("btprop.state_clip", at!(btprop.states.clip, real_or(0.0, 1e9, "off")), "0.0",
         "Largest norm of a block's slope"),
-    btprop("btprop.state_tol", at!(btprop.states.tolerance, real_or(0.0, 1e9, "off")), "0.0",
+    coupled("btprop.state_tol", at!(btprop.states.tolerance, real_or(0.0, 1e9, "off")), "0.0",
         "Ends a window's state steps once states move less than this"),
     btprop("btprop.starts", word!(btprop.starts), "moving",
         "Starts move with the targets, or stay on the trajectory"),
-    btprop("btprop.theta_steps", at!(btprop.theta_steps, count(1, 10_000)), "1",
+    coupled("btprop.theta_steps", at!(btprop.theta_steps, count(1, 10_000)), "1",
         "Steps on the weights per window"),
-    btprop("btprop.theta_solver", word!(btprop.theta_solver), "gradient",
-        "How the weights are updated; least squares is for multiplicative cells"),
-    btprop("btprop.ridge", at!(ridge, real(1e9)), "0.001",
+    btprop("btprop.theta_solver", word!(theta_solver), "gradient",
+        "least_squares: the older spelling of method=least_squares"),
+    coupled("btprop.ridge", at!(ridge, real(1e9)), "0.001",
         "Ridge of least squares"),
     btprop("btprop.joint_steps", at!(joint_steps, count(1, 10_000)), "1",
         "Joint steps of alm per window"),
-    btprop("btprop.dual_lr", at!(duals.rate, real_or(0.0, 1e6, "duals stay 0")), "0.1",
+    coupled("btprop.dual_lr", at!(duals.rate, real_or(0.0, 1e6, "duals stay 0")), "0.1",
         "Rate of the duals"),
-    btprop("btprop.dual_rule", word!(duals.rule), "scaled",
+    coupled("btprop.dual_rule", word!(duals.rule), "scaled",
         "How a dual follows its residual"),
-    btprop("btprop.dual_start", at!(duals.start_epoch, count(1, 1_000_000)), "1",
+    coupled("btprop.dual_start", at!(duals.start_epoch, count(1, 1_000_000)), "1",
         "First epoch in which duals move"),
-    btprop("btprop.dual_order", either!(before_theta, "after_theta", "before_theta"), "after_theta",
+    coupled("btprop.dual_order", either!(before_theta, "after_theta", "before_theta"), "after_theta",
         "When the duals of admm move"),
-    btprop("btprop.duals", either!(duals.stored, "reset", "stored"), "reset",
+    coupled("btprop.duals", either!(duals.stored, "reset", "stored"), "reset",
         "Whether duals begin at 0 in each window or are kept (in batch mode they always are)"),
     btprop("btprop.staleness", at!(btprop.staleness, count(0, 1_000)), "0",
         "Exchanges by which boundary states of other ranks may lag"),
 
     row("train.streams", at!(streams, count(1, 65_536)), "32",
-        "Parallel streams").flag("streams").follows("32; 1 for btprop", |c| c.streams = c.train.method.streams()),
+        "Parallel streams").flag("streams").follows("32; 1 for btprop and least_squares", |c| c.streams = c.train.method.streams()),
     row("train.epochs", at!(train.epochs, count(1, 1_000_000)), "10",
         "Passes over the corpus").flag("epochs").resume(Resume::Allowed),
     row("train.batch", word!(batch), "mini",
@@ -207,12 +212,11 @@ pub fn harmless(name: &str) -> bool {
 pub fn applies(name: &str, is: impl Fn(&str, &str) -> bool) -> bool {
     let group = name.split('.').next();
     let row = find(name).or_else(|| TABLE.iter().find(|s| Some(s.group()) == group));
-    row.and_then(|s| s.beside).is_none_or(|(other, value)| is(other, value))
+    row.and_then(|s| s.beside).is_none_or(|(other, values)| values.iter().any(|value| is(other, value)))
 }
 
 /// The setting behind a field of the library's configurations, for errors that name the field: by its path in
 /// [`super::config::Config`], or by the end of it where that is enough (a method's own fields come first).
-#[allow(dead_code)] // by those who word the library's errors
 pub fn name_of_field(path: &str) -> Option<&'static str> {
     let named = |whole: &str| TABLE.iter().find(|s| s.path == whole).map(|s| s.name);
     let of_method = ["", "btprop.", "bptt."].iter().find_map(|part| named(&format!("{part}{path}")));

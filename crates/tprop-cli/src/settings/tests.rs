@@ -88,7 +88,7 @@ fn every_setting_arrives() {
         &[("model.cell", "elman")],
         &[("method", "btprop")],
         &[("method", "btprop"), ("btprop.solver", "alm")],
-        &[("method", "btprop"), ("btprop.theta_solver", "least_squares")],
+        &[("method", "least_squares")],
     ];
     for setting in TABLE {
         let arrives = choices.iter().any(|choice| {
@@ -107,7 +107,7 @@ fn every_setting_arrives() {
 fn rows_agree_with_each_other() {
     let usual = Config::default();
     for setting in TABLE {
-        if let Some((name, value)) = setting.beside {
+        for (name, value) in setting.beside.iter().flat_map(|(name, values)| values.iter().map(move |v| (*name, *v))) {
             let other = table::find(name).unwrap();
             let mut config = usual.clone();
             assert_eq!(other.set(&mut config, value), Ok(()), "{}", setting.name);
@@ -244,6 +244,23 @@ fn refusals_say_what_is_allowed() {
     ] {
         let found = message(arguments(&[argument]));
         assert!(found.contains(expected), "{argument}: {found}");
+    }
+}
+
+/// Least squares is a method of its own, which has no place for these.
+#[test]
+fn what_has_no_closed_form_is_refused() {
+    let good =
+        ["method=btprop", "btprop.theta_solver=least_squares", "model.cell=mult", "btprop.loss=free", "btprop.block=1"];
+    assert!(matches!(arguments(&good).unwrap().method(), MethodConfig::LeastSquares(_)));
+    for (bad, way) in [
+        ("btprop.penalty=kl", "use btprop.penalty=l2"),
+        ("btprop.constraint=box", "use btprop.constraint=none"),
+        ("btprop.starts=held", "use btprop.starts=moving"),
+        ("btprop.solver=alm", "use btprop.solver=admm or penalty"),
+    ] {
+        let found = message(arguments(&[&good[..], &[bad]].concat()));
+        assert!(found.contains(&format!("no closed form for {bad}: {way}")), "{found}");
     }
 }
 

@@ -131,7 +131,7 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
     }
 
     /// Every component of the state at the beginning of a text. 0 but for cells that would never leave it.
-    fn rest(&self) -> T {
+    fn initial_state(&self) -> T {
         T::ZERO
     }
 

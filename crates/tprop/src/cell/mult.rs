@@ -31,7 +31,7 @@ impl<T: Real> Cell<T> for Mult {
         true
     }
 
-    fn rest(&self) -> T {
+    fn initial_state(&self) -> T {
         T::ONE
     }
 

@@ -5,16 +5,16 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::{Comm, Topic};
 
-/// Letters and their bytes.
+/// Messages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Number of letters.
-    pub letters: u64,
+    /// Number of messages.
+    pub messages: u64,
     /// Bytes in them.
     pub bytes: u64,
 }
 
-/// A [`Comm`] that counts what is posted, by topic, and remembers the order of things.
+/// A [`Comm`] that counts what is sent, by topic, and remembers the order of things.
 #[derive(Debug)]
 pub struct Counted<C> {
     comm: C,
@@ -31,7 +31,7 @@ impl<C: Comm> Counted<C> {
         self.counts.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// What was posted since the last call, by topic.
+    /// What was sent since the last call, by topic.
     pub fn take_counts(&self) -> BTreeMap<Topic, Count> {
         std::mem::take(&mut *self.counts())
     }
@@ -47,15 +47,15 @@ impl<C: Comm> Comm for Counted<C> {
     fn shares(&self) -> usize {
         self.comm.shares()
     }
-    fn post(&self, to: usize, topic: Topic, letter: Vec<u8>) {
+    fn send(&self, to: usize, topic: Topic, message: Vec<u8>) {
         let mut counts = self.counts();
         let count = counts.entry(topic).or_default();
-        count.letters += 1;
-        count.bytes += letter.len() as u64;
+        count.messages += 1;
+        count.bytes += message.len() as u64;
         drop(counts);
-        self.comm.post(to, topic, letter);
+        self.comm.send(to, topic, message);
     }
-    fn take(&self, from: usize, topic: Topic) -> Vec<u8> {
-        self.comm.take(from, topic)
+    fn receive(&self, from: usize, topic: Topic) -> Vec<u8> {
+        self.comm.receive(from, topic)
     }
 }

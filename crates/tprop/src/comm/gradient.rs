@@ -1,8 +1,8 @@
-//! ∂θ, summed over pieces, shares and ranks, group by group as groups become ready.
+//! ∂θ, summed over chunks, shares and ranks, group by group as groups become ready.
 //!
 //! The output layer's gradient is complete before the recurrence runs backwards, the cells' from the top down, the embedding's last
 //! ([`crate::model::Model::groups`]). As soon as a group of this rank's last share is complete it is cut into one slice a rank, and
-//! each slice is posted to the rank that adds it up; nothing waits. [`GradientSum::finish`] then adds the slices that came here, along
+//! each slice is sent to the rank that adds it up; nothing waits. [`GradientSum::finish`] then adds the slices that came here, along
 //! the tree of [`super::shares`], sends the sums round and takes the others'. So each rank sends and receives its nodes once and the
 //! sum once, whatever the number of ranks. Of the embedding only the rows that were touched travel.
 
@@ -15,12 +15,12 @@ use crate::model::Model;
 use crate::params::{Grads, Id};
 use crate::real::Real;
 
-/// Adds up gradients. The present share's (or piece's) is the caller's; sums of runs of shares are kept here.
+/// Adds up gradients. The present share's (or chunk's) is the caller's; sums of runs of shares are cached here.
 #[derive(Debug)]
 pub struct GradientSum<T> {
     shares: Shares,
     groups: Vec<Group>,
-    /// The sum over the pieces of a share, if it may have several.
+    /// The sum over the chunks of a share, if it may have several.
     whole: Option<Grads<T>>,
     /// Sums of runs of shares, if this rank has several shares.
     slots: Vec<Grads<T>>,
@@ -38,18 +38,18 @@ struct Group {
     rows: Option<(usize, usize)>,
 }
 
-/// Which piece of which of this rank's shares.
+/// Which chunk of which of this rank's shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ShareChunk {
     /// Counted from this rank's first share.
     pub share: usize,
-    /// It is the share's last piece.
+    /// It is the share's last chunk.
     pub last: bool,
 }
 
 impl<T: Real> GradientSum<T> {
-    /// For one rank's shares; `pieces`: a share may have several.
-    pub fn new(model: &Model<T>, shares: &Shares, pieces: bool) -> Self {
+    /// For one rank's shares; `several`: a share may have several chunks.
+    pub fn new(model: &Model<T>, shares: &Shares, several: bool) -> Self {
         let plan = model.plan();
         let sparse = model.sparse();
         let groups = model.groups().into_iter().map(|ids| {
@@ -70,13 +70,13 @@ impl<T: Real> GradientSum<T> {
         Self {
             shares: shares.clone(),
             groups: groups.collect(),
-            whole: pieces.then(|| model.grads()),
+            whole: several.then(|| model.grads()),
             slots: (0..slots).map(|_| model.grads()).collect(),
             steps,
         }
     }
 
-    /// The sum over the pieces of the present share, for checkpoints in the middle of it.
+    /// The sum over the chunks of the present share, for checkpoints in the middle of it.
     pub fn whole_mut(&mut self) -> Option<&mut Grads<T>> {
         self.whole.as_mut()
     }
@@ -86,23 +86,23 @@ impl<T: Real> GradientSum<T> {
         self.whole.iter_mut().for_each(Grads::clear);
     }
 
-    /// A group of a piece's gradient is complete: it is settled and added to the share's, the share's to those before it, and if this
+    /// A group of a chunk's gradient is complete: it is settled and added to the share's, the share's to those before it, and if this
     /// was the last one the group is sent on its way.
-    pub fn ready(&mut self, comm: &dyn Comm, piece: &mut Grads<T>, place: Place, group: usize) {
+    pub fn ready(&mut self, comm: &dyn Comm, chunk: &mut Grads<T>, of: ShareChunk, group: usize) {
         let ids = || self.groups[group].ids.iter().copied();
-        piece.settle_some(ids());
+        chunk.settle_some(ids());
         let done: &mut Grads<T> = match &mut self.whole {
-            None => piece,
+            None => chunk,
             Some(whole) => {
-                whole.add_some(piece, ids());
+                whole.add_some(chunk, ids());
                 whole
             }
         };
-        if !place.last {
+        if !of.last {
             return;
         }
         if !self.slots.is_empty() {
-            let (depth, merges) = self.steps[place.share];
+            let (depth, merges) = self.steps[of.share];
             if merges == 0 {
                 self.slots[depth].clear_some(ids());
                 self.slots[depth].add_some(done, ids());
@@ -114,13 +114,13 @@ impl<T: Real> GradientSum<T> {
                 }
             }
         }
-        if place.share + 1 == self.steps.len() && comm.size() > 1 {
+        if of.share + 1 == self.steps.len() && comm.size() > 1 {
             let only = [&*done];
             let nodes: Vec<&Grads<T>> = if self.slots.is_empty() { only.to_vec() } else { self.nodes().collect() };
             for owner in (0..comm.size()).filter(|&o| o != comm.rank()) {
-                let mut letter = Vec::new();
-                nodes.iter().for_each(|node| self.groups[group].write(node, owner, comm.size(), &mut letter));
-                comm.post(owner, Topic::SUMMANDS.group(group), letter);
+                let mut message = Vec::new();
+                nodes.iter().for_each(|node| self.groups[group].write(node, owner, comm.size(), &mut message));
+                comm.send(owner, Topic::SUMMANDS.group(group), message);
             }
         }
     }
@@ -131,9 +131,9 @@ impl<T: Real> GradientSum<T> {
         self.slots[..depth + 1 - merges].iter()
     }
 
-    /// Waits for the other ranks' summands and sums; all groups of all shares must be [`GradientSum::ready`]. `piece` is what was
+    /// Waits for the other ranks' summands and sums; all groups of all shares must be [`GradientSum::ready`]. `chunk` is what was
     /// handed in last. Returns the gradient, the same on every rank.
-    pub fn finish<'a>(&'a mut self, comm: &dyn Comm, piece: &'a mut Grads<T>) -> &'a mut Grads<T> {
+    pub fn finish<'a>(&'a mut self, comm: &dyn Comm, chunk: &'a mut Grads<T>) -> &'a mut Grads<T> {
         let (rank, size) = (comm.rank(), comm.size());
         let others = || (0..size).filter(move |&other| other != rank);
         if size > 1 {
@@ -141,19 +141,19 @@ impl<T: Real> GradientSum<T> {
             for (i, group) in self.groups.iter().enumerate() {
                 let mut mine = Vec::new();
                 if self.slots.is_empty() {
-                    group.write(self.whole.as_ref().unwrap_or(piece), rank, size, &mut mine);
+                    group.write(self.whole.as_ref().unwrap_or(chunk), rank, size, &mut mine);
                 } else {
                     self.nodes().for_each(|node| group.write(node, rank, size, &mut mine));
                 }
                 let mut stack = Stack::new(self.shares.count());
                 let mut parts: Vec<Slice<T>> = Vec::new();
                 for from in 0..size {
-                    let letter = if from == rank {
+                    let message = if from == rank {
                         std::mem::take(&mut mine)
                     } else {
-                        comm.take(from, Topic::SUMMANDS.group(i))
+                        comm.receive(from, Topic::SUMMANDS.group(i))
                     };
-                    let mut rest = &letter[..];
+                    let mut rest = &message[..];
                     for node in self.shares.nodes(from) {
                         parts.push(group.read(&mut rest, rank, size));
                         for _ in 0..stack.push(node) {
@@ -164,14 +164,14 @@ impl<T: Real> GradientSum<T> {
                     assert!(rest.is_empty(), "summands of rank {from}");
                 }
                 let sum = parts.pop().expect("the root");
-                let mut letter = Vec::new();
-                sum.write(&mut letter);
-                others().for_each(|to| comm.post(to, Topic::SUMS.group(i), letter.clone()));
+                let mut message = Vec::new();
+                sum.write(&mut message);
+                others().for_each(|to| comm.send(to, Topic::SUMS.group(i), message.clone()));
                 sums.push(sum);
             }
             let result = match self.slots.first_mut() {
                 Some(slot) => slot,
-                None => self.whole.as_mut().unwrap_or(&mut *piece),
+                None => self.whole.as_mut().unwrap_or(&mut *chunk),
             };
             for (i, (group, mine)) in self.groups.iter().zip(sums).enumerate() {
                 result.clear_some(group.ids.iter().copied().filter(|_| group.rows.is_some()));
@@ -179,8 +179,8 @@ impl<T: Real> GradientSum<T> {
                     if from == rank {
                         group.put(result, &mine, from, size);
                     } else {
-                        let letter = comm.take(from, Topic::SUMS.group(i));
-                        group.put(result, &group.read(&mut &letter[..], from, size), from, size);
+                        let message = comm.receive(from, Topic::SUMS.group(i));
+                        group.put(result, &group.read(&mut &message[..], from, size), from, size);
                     }
                 }
                 result.settle_some(group.ids.iter().copied());
@@ -188,7 +188,7 @@ impl<T: Real> GradientSum<T> {
         }
         match self.slots.first_mut() {
             Some(slot) => slot,
-            None => self.whole.as_mut().unwrap_or(piece),
+            None => self.whole.as_mut().unwrap_or(chunk),
         }
     }
 }
@@ -201,23 +201,23 @@ impl Group {
     }
 
     /// Appends what `owner` adds up.
-    fn write<T: Real>(&self, grads: &Grads<T>, owner: usize, size: usize, letter: &mut Vec<u8>) {
+    fn write<T: Real>(&self, grads: &Grads<T>, owner: usize, size: usize, message: &mut Vec<u8>) {
         let Some((rows, cols)) = self.rows else {
-            return T::write_le(&grads.values().all()[self.slice(owner, size)], letter);
+            return T::write_le(&grads.values().all()[self.slice(owner, size)], message);
         };
         let part = share(rows, owner, size);
         let touched = grads.sparse_rows().expect("a row-sparse group").1;
         let from = touched.partition_point(|&row| (row as usize) < part.start);
         let to = touched.partition_point(|&row| (row as usize) < part.end);
         let values = grads.values().get(self.ids[0]);
-        write_rows(&touched[from..to], |row| &values[row as usize * cols..][..cols], letter);
+        write_rows(&touched[from..to], |row| &values[row as usize * cols..][..cols], message);
     }
 
-    /// One node's slice from the front of a letter.
-    fn read<T: Real>(&self, letter: &mut &[u8], owner: usize, size: usize) -> Slice<T> {
+    /// One node's slice from the front of a message.
+    fn read<T: Real>(&self, message: &mut &[u8], owner: usize, size: usize) -> Slice<T> {
         let mut cut = |bytes: usize| {
-            let (head, tail) = letter.split_at(bytes);
-            *letter = tail;
+            let (head, tail) = message.split_at(bytes);
+            *message = tail;
             head
         };
         let (rows, cols, len) = match self.rows {
@@ -246,10 +246,10 @@ impl Group {
 }
 
 /// Count, numbers and values of some rows.
-fn write_rows<'a, T: Real>(rows: &[u32], values: impl Fn(u32) -> &'a [T], letter: &mut Vec<u8>) {
-    letter.extend_from_slice(&(rows.len() as u32).to_le_bytes());
-    rows.iter().for_each(|row| letter.extend_from_slice(&row.to_le_bytes()));
-    rows.iter().for_each(|&row| T::write_le(values(row), letter));
+fn write_rows<'a, T: Real>(rows: &[u32], values: impl Fn(u32) -> &'a [T], message: &mut Vec<u8>) {
+    message.extend_from_slice(&(rows.len() as u32).to_le_bytes());
+    rows.iter().for_each(|row| message.extend_from_slice(&row.to_le_bytes()));
+    rows.iter().for_each(|&row| T::write_le(values(row), message));
 }
 
 /// What one rank adds up of a group: consecutive values, or some rows in order.
@@ -290,11 +290,11 @@ impl<T: Real> Slice<T> {
     }
 
     /// As [`Group::read`] reads it.
-    fn write(&self, letter: &mut Vec<u8>) {
+    fn write(&self, message: &mut Vec<u8>) {
         if self.cols == 0 {
-            return T::write_le(&self.values, letter);
+            return T::write_le(&self.values, message);
         }
         let place = |row: u32| self.rows.binary_search(&row).expect("one of them") * self.cols;
-        write_rows(&self.rows, |row| &self.values[place(row)..][..self.cols], letter);
+        write_rows(&self.rows, |row| &self.values[place(row)..][..self.cols], message);
     }
 }

@@ -1,26 +1,28 @@
 //! Ranks that work on one model. A lone process is a cluster of one: nothing above this folder asks how many there are.
 //!
-//! A [`Comm`] is a post office and no more: letters of bytes go from rank to rank, in order for each pair and topic, and sending
+//! A [`Comm`] sends messages and no more: bytes go from rank to rank, in order for each pair and topic, and sending
 //! never waits. Everything else is written with that: lists from all ranks ([`gather`]), one rank's bytes for all
-//! ([`spread`]), boundary states for a neighbour ([`Post`]), and gradients, summed in a fixed tree of *shares*
+//! ([`spread`]), boundary states for a neighbour ([`exchange`]), and gradients, summed in a fixed tree of *shares*
 //! ([`shares`], [`gradient`]), so that the result does not depend on how many ranks there are, bit for bit.
 
 mod counted;
+pub mod exchange;
 pub mod gradient;
 pub mod rows;
 pub mod shares;
 mod team;
 
 pub use counted::{Count, Counted};
+pub use exchange::Exchange;
 pub use gradient::GradientSum;
-pub use shares::{InShares, Shares, share};
+pub use shares::{InShares, Shares, SharesError, Span, Unit, share};
 pub use team::Team;
 
 use std::fmt::Debug;
 
 use crate::real::Real;
 
-/// What a letter is about. Letters of one pair of ranks and one topic arrive in the order in which they were posted.
+/// What a message is about. Messages of one pair of ranks and one topic arrive in the order in which they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Topic(pub u16);
 
@@ -31,8 +33,8 @@ impl Topic {
     pub const SPREAD: Topic = Topic(2);
     /// End states, for the rank with the next blocks.
     pub const ENDS: Topic = Topic(3);
-    /// Slopes in the next rank's first states.
-    pub const SLOPES: Topic = Topic(4);
+    /// Gradients in the next rank's first states.
+    pub const GRADIENTS: Topic = Topic(4);
     /// The next rank's first states, back to the rank whose last blocks aim at them.
     pub const STARTS: Topic = Topic(5);
     /// The end state of a window, for the rank with the first blocks.
@@ -55,7 +57,7 @@ impl Topic {
             Topic::GATHER => "list".into(),
             Topic::SPREAD => "for all".into(),
             Topic::ENDS => "end states".into(),
-            Topic::SLOPES => "slopes in the next rank's states".into(),
+            Topic::GRADIENTS => "gradients in the next rank's states".into(),
             Topic::STARTS => "first states".into(),
             Topic::CARRIED => "carried state".into(),
             Topic::STATE => "state, to be written".into(),
@@ -65,7 +67,7 @@ impl Topic {
     }
 }
 
-/// The post office of a rank.
+/// A rank that sends messages to others.
 pub trait Comm: Send + Sync + Debug {
     /// This rank, from 0.
     fn rank(&self) -> usize;
@@ -78,11 +80,11 @@ pub trait Comm: Send + Sync + Debug {
         1
     }
 
-    /// Sends a letter to another rank and returns at once.
-    fn post(&self, to: usize, topic: Topic, letter: Vec<u8>);
+    /// Sends a message to another rank and returns at once.
+    fn send(&self, to: usize, topic: Topic, message: Vec<u8>);
 
-    /// The oldest letter of another rank about a topic; waits until there is one.
-    fn take(&self, from: usize, topic: Topic) -> Vec<u8>;
+    /// The oldest message of another rank about a topic; waits until there is one.
+    fn receive(&self, from: usize, topic: Topic) -> Vec<u8>;
 }
 
 impl<C: Comm + ?Sized> Comm for &C {
@@ -95,11 +97,11 @@ impl<C: Comm + ?Sized> Comm for &C {
     fn shares(&self) -> usize {
         (**self).shares()
     }
-    fn post(&self, to: usize, topic: Topic, letter: Vec<u8>) {
-        (**self).post(to, topic, letter);
+    fn send(&self, to: usize, topic: Topic, message: Vec<u8>) {
+        (**self).send(to, topic, message);
     }
-    fn take(&self, from: usize, topic: Topic) -> Vec<u8> {
-        (**self).take(from, topic)
+    fn receive(&self, from: usize, topic: Topic) -> Vec<u8> {
+        (**self).receive(from, topic)
     }
 }
 
@@ -114,48 +116,48 @@ impl Comm for Solo {
     fn size(&self) -> usize {
         1
     }
-    fn post(&self, to: usize, _topic: Topic, _letter: Vec<u8>) {
-        unreachable!("a letter to rank {to} of one");
+    fn send(&self, to: usize, _topic: Topic, _message: Vec<u8>) {
+        unreachable!("a message to rank {to} of one");
     }
-    fn take(&self, from: usize, _topic: Topic) -> Vec<u8> {
-        unreachable!("a letter from rank {from} of one");
+    fn receive(&self, from: usize, _topic: Topic) -> Vec<u8> {
+        unreachable!("a message from rank {from} of one");
     }
 }
 
-/// All ranks' letters, in the order of ranks. In each of ⌈log₂ R⌉ rounds a rank passes on what it has (Bruck's way).
+/// All ranks' messages, in the order of ranks. In each of ⌈log₂ R⌉ rounds a rank passes on what it has (Bruck's way).
 pub fn gather(comm: &dyn Comm, mine: Vec<u8>) -> Vec<Vec<u8>> {
     let (rank, size) = (comm.rank(), comm.size());
     // Those of the ranks from this one on, round the ring.
     let mut have = vec![mine];
     while have.len() < size {
         let (n, far) = (have.len().min(size - have.len()), have.len());
-        comm.post((rank + size - far) % size, Topic::GATHER, pack(&have[..n]));
-        have.extend(unpack(&comm.take((rank + far) % size, Topic::GATHER)));
+        comm.send((rank + size - far) % size, Topic::GATHER, pack(&have[..n]));
+        have.extend(unpack(&comm.receive((rank + far) % size, Topic::GATHER)));
     }
     have.rotate_right(rank);
     have
 }
 
-fn pack(letters: &[Vec<u8>]) -> Vec<u8> {
-    let mut all = Vec::with_capacity(letters.iter().map(|l| l.len() + 8).sum());
-    for letter in letters {
-        all.extend_from_slice(&(letter.len() as u64).to_le_bytes());
-        all.extend_from_slice(letter);
+fn pack(messages: &[Vec<u8>]) -> Vec<u8> {
+    let mut all = Vec::with_capacity(messages.iter().map(|l| l.len() + 8).sum());
+    for message in messages {
+        all.extend_from_slice(&(message.len() as u64).to_le_bytes());
+        all.extend_from_slice(message);
     }
     all
 }
 
 fn unpack(mut all: &[u8]) -> Vec<Vec<u8>> {
-    let mut letters = Vec::new();
+    let mut messages = Vec::new();
     while let Some((len, rest)) = all.split_first_chunk::<8>() {
-        let (letter, rest) = rest.split_at(u64::from_le_bytes(*len) as usize);
-        letters.push(letter.to_vec());
+        let (message, rest) = rest.split_at(u64::from_le_bytes(*len) as usize);
+        messages.push(message.to_vec());
         all = rest;
     }
-    letters
+    messages
 }
 
-/// Bytes that [`gather`] adds to each letter that is passed on.
+/// Bytes that [`gather`] adds to each message that is passed on.
 pub const GATHER_HEAD: usize = 8;
 
 /// Rank 0's bytes, for all; the others' are not looked at. A rank hands them on to those 1, 2, 4, … behind it.
@@ -164,9 +166,9 @@ pub fn spread(comm: &dyn Comm, mut bytes: Vec<u8>) -> Vec<u8> {
     let mut far = 1;
     while far < size {
         if rank < far && rank + far < size {
-            comm.post(rank + far, Topic::SPREAD, bytes.clone());
+            comm.send(rank + far, Topic::SPREAD, bytes.clone());
         } else if (far..2 * far).contains(&rank) {
-            bytes = comm.take(rank - far, Topic::SPREAD);
+            bytes = comm.receive(rank - far, Topic::SPREAD);
         }
         far *= 2;
     }
@@ -181,10 +183,10 @@ pub fn gather_numbers(comm: &dyn Comm, values: &mut Vec<f64>) {
     let mut mine = Vec::new();
     f64::write_le(values, &mut mine);
     values.clear();
-    for letter in gather(comm, mine) {
+    for message in gather(comm, mine) {
         let from = values.len();
-        values.resize(from + letter.len() / f64::BYTES, 0.0);
-        f64::read_le(&letter, &mut values[from..]);
+        values.resize(from + message.len() / f64::BYTES, 0.0);
+        f64::read_le(&message, &mut values[from..]);
     }
 }
 
@@ -198,24 +200,23 @@ pub fn largest(comm: &dyn Comm, value: f64) -> f64 {
     all.into_iter().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Numbers for one rank.
-#[derive(Clone, Copy, Debug)]
-pub struct Post<'a>(pub &'a dyn Comm);
+/// Asks a question on which ranks that work side by side could not agree: false wherever there are others.
+pub fn ask_if_alone(comm: &dyn Comm, ask: impl FnOnce() -> bool) -> bool {
+    comm.size() == 1 && ask()
+}
 
-impl Post<'_> {
-    /// Sends numbers and returns at once.
-    pub fn send<T: Real>(self, to: usize, topic: Topic, values: &[T]) {
-        let mut letter = Vec::with_capacity(size_of_val(values));
-        T::write_le(values, &mut letter);
-        self.0.post(to, topic, letter);
-    }
+/// Sends numbers to a rank and returns at once.
+fn send_numbers<T: Real>(comm: &dyn Comm, to: usize, topic: Topic, values: &[T]) {
+    let mut message = Vec::with_capacity(size_of_val(values));
+    T::write_le(values, &mut message);
+    comm.send(to, topic, message);
+}
 
-    /// Waits for as many numbers as there is room for.
-    pub fn receive<T: Real>(self, from: usize, topic: Topic, values: &mut [T]) {
-        let letter = self.0.take(from, topic);
-        assert_eq!(letter.len(), size_of_val(values), "a letter of {topic:?} from rank {from}");
-        T::read_le(&letter, values);
-    }
+/// Waits for as many numbers of a rank as there is room for.
+fn receive_numbers<T: Real>(comm: &dyn Comm, from: usize, topic: Topic, values: &mut [T]) {
+    let message = comm.receive(from, topic);
+    assert_eq!(message.len(), size_of_val(values), "a message of {topic:?} from rank {from}");
+    T::read_le(&message, values);
 }
 
 #[cfg(test)]
@@ -229,8 +230,8 @@ mod tests {
                 for comm in Team::new(size) {
                     scope.spawn(move || {
                         let r = comm.rank();
-                        let letters = gather(&comm, vec![r as u8; r]);
-                        assert_eq!(letters, (0..size).map(|r| vec![r as u8; r]).collect::<Vec<_>>());
+                        let messages = gather(&comm, vec![r as u8; r]);
+                        assert_eq!(messages, (0..size).map(|r| vec![r as u8; r]).collect::<Vec<_>>());
                         let mut numbers = vec![r as f64; 2];
                         gather_numbers(&comm, &mut numbers);
                         assert_eq!(numbers, (0..2 * size).map(|i| (i / 2) as f64).collect::<Vec<_>>());
@@ -248,18 +249,18 @@ mod tests {
         let mut team = Team::new(2).into_iter();
         let (a, b) = (team.next().unwrap(), team.next().unwrap());
         for i in 0..3u8 {
-            a.post(1, Topic::ENDS, vec![i]);
-            a.post(1, Topic::STARTS, vec![10 + i]);
+            a.send(1, Topic::ENDS, vec![i]);
+            a.send(1, Topic::STARTS, vec![10 + i]);
         }
         for i in 0..3u8 {
-            assert_eq!(b.take(0, Topic::STARTS), [10 + i]);
+            assert_eq!(b.receive(0, Topic::STARTS), [10 + i]);
         }
-        Post(&a).send(1, Topic::ENDS, &[1.5f32, -2.0]);
+        send_numbers(&a, 1, Topic::ENDS, &[1.5f32, -2.0]);
         for i in 0..3u8 {
-            assert_eq!(b.take(0, Topic::ENDS), [i]);
+            assert_eq!(b.receive(0, Topic::ENDS), [i]);
         }
         let mut values = [0.0f32; 2];
-        Post(&b).receive(0, Topic::ENDS, &mut values);
+        receive_numbers(&b, 0, Topic::ENDS, &mut values);
         assert_eq!(values, [1.5, -2.0]);
     }
 }

@@ -1,7 +1,7 @@
 //! Rows of the state that are spread over the ranks, for checkpoints: a checkpoint holds all of them in order, as that of a lone process,
 //! so it can be resumed on another number of ranks.
 
-use super::{Comm, Post, Topic};
+use super::{Comm, Topic, receive_numbers, send_numbers};
 use crate::params::{Rows, Walk};
 use crate::real::Real;
 
@@ -31,8 +31,8 @@ impl<T: Real, W: Walk<T> + ?Sized> Walk<T> for Collect<'_, W> {
         let held = values.len() / rows.repeat;
         let own: Vec<T> = values.chunks_exact(held).flat_map(|v| &v[..rows.own * cols]).copied().collect();
         if self.comm.rank() > 0 {
-            Post(self.comm).send(0, Topic::STATE, &[rows.first as f64, rows.own as f64]);
-            return Post(self.comm).send(0, Topic::STATE, &own);
+            send_numbers(self.comm, 0, Topic::STATE, &[rows.first as f64, rows.own as f64]);
+            return send_numbers(self.comm, 0, Topic::STATE, &own);
         }
         let mut all = vec![T::ZERO; rows.repeat * rows.all * cols];
         for from in 0..self.comm.size() {
@@ -41,9 +41,9 @@ impl<T: Real, W: Walk<T> + ?Sized> Walk<T> for Collect<'_, W> {
             let part = if from == 0 {
                 &own
             } else {
-                Post(self.comm).receive(from, Topic::STATE, &mut place);
+                receive_numbers(self.comm, from, Topic::STATE, &mut place);
                 theirs.resize(rows.repeat * place[1] as usize * cols, T::ZERO);
-                Post(self.comm).receive(from, Topic::STATE, &mut theirs);
+                receive_numbers(self.comm, from, Topic::STATE, &mut theirs);
                 &theirs
             };
             let (first, len) = (place[0] as usize * cols, place[1] as usize * cols);

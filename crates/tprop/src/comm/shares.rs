@@ -45,35 +45,92 @@ impl<C: Comm> Comm for InShares<C> {
     fn shares(&self) -> usize {
         self.shares
     }
-    fn post(&self, to: usize, topic: Topic, letter: Vec<u8>) {
-        self.comm.post(to, topic, letter);
+    fn send(&self, to: usize, topic: Topic, message: Vec<u8>) {
+        self.comm.send(to, topic, message);
     }
-    fn take(&self, from: usize, topic: Topic) -> Vec<u8> {
-        self.comm.take(from, topic)
+    fn receive(&self, from: usize, topic: Topic) -> Vec<u8> {
+        self.comm.receive(from, topic)
     }
 }
 
 /// How things are dealt into shares, and which shares are this rank's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
-    things: usize,
+    units: usize,
     count: usize,
     rank: usize,
     size: usize,
 }
 
+/// What is dealt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Consecutive blocks of a window.
+    Blocks,
+    /// Streams of the text.
+    Streams,
+}
+
+/// There are more ranks than shares of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{ranks} ranks have only {} shares of work ({units} {unit:?} in {shares} shares)", .shares.min(.units))]
+pub struct SharesError {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// What is dealt …
+    pub unit: Unit,
+    /// … how many of it …
+    pub units: usize,
+    /// … in how many shares; a share has at least one.
+    pub shares: usize,
+}
+
+/// This rank's run of rows among those of all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first one.
+    pub first: usize,
+    /// Their number.
+    pub own: usize,
+    /// Rows of all ranks.
+    pub all: usize,
+}
+
+impl Span {
+    /// Whether the first row of all is among them.
+    pub fn has_first(self) -> bool {
+        self.first == 0
+    }
+
+    /// Whether the last row of all is among them.
+    pub fn has_last(self) -> bool {
+        self.first + self.own == self.all
+    }
+
+    /// The rows.
+    pub fn range(self) -> Range<usize> {
+        self.first..self.first + self.own
+    }
+}
+
 impl Shares {
-    /// Deals `things` (blocks or streams); a share has at least one of them. The text says what to do if there are too few.
-    pub fn deal(comm: &dyn Comm, things: usize, what: &str) -> Result<Self, String> {
-        let (size, wanted) = (comm.size(), comm.shares());
-        let count = wanted.min(things);
-        if count < size {
-            return Err(format!(
-                "{size} ranks have only {count} shares of work ({things} {what} in {wanted} shares): use fewer ranks, or \
-                 more {what} and a larger cluster.shares"
-            ));
+    /// Deals `units` (blocks or streams); a share has at least one of them.
+    ///
+    /// # Errors
+    /// If some rank would have nothing to do.
+    pub fn deal(comm: &dyn Comm, units: usize, unit: Unit) -> Result<Self, SharesError> {
+        let (ranks, shares) = (comm.size(), comm.shares());
+        let count = shares.min(units);
+        if count < ranks {
+            return Err(SharesError { ranks, unit, units, shares });
         }
-        Ok(Self { things, count, rank: comm.rank(), size })
+        Ok(Self { units, count, rank: comm.rank(), size: ranks })
+    }
+
+    /// Whether work may pause inside an update. Ranks could not agree on that, and whether they can must not depend on
+    /// their number.
+    pub fn may_pause(&self) -> bool {
+        self.count == 1
     }
 
     /// Number of shares of all ranks.
@@ -86,21 +143,27 @@ impl Shares {
         share(self.count, self.rank, self.size)
     }
 
-    /// The things of a share.
+    /// The units of a share.
     pub fn of(&self, number: usize) -> Range<usize> {
-        share(self.things, number, self.count)
+        share(self.units, number, self.count)
     }
 
-    /// The things of this rank.
+    /// The units of this rank.
     pub fn owned(&self) -> Range<usize> {
         let mine = self.mine();
         self.of(mine.start).start..self.of(mine.end - 1).end
     }
 
-    /// The things of each of this rank's shares, counted from the first of the rank.
+    /// The units of each of this rank's shares, counted from the first of the rank.
     pub fn parts(&self) -> Vec<Range<usize>> {
         let first = self.owned().start;
         self.mine().map(|i| self.of(i).start - first..self.of(i).end - first).collect()
+    }
+
+    /// The rows of this rank, with so many rows a unit.
+    pub fn span(&self, rows: usize) -> Span {
+        let owned = self.owned();
+        Span { first: owned.start * rows, own: owned.len() * rows, all: self.units * rows }
     }
 
     /// What a rank has left to send: nodes of the tree.
@@ -182,7 +245,7 @@ mod tests {
             let mut first: Option<Vec<Range<usize>>> = None;
             for size in 1..=things.min(shares) {
                 let team = Team::in_shares(size, shares);
-                let deals: Vec<_> = team.iter().map(|c| Shares::deal(c, things, "blocks").unwrap()).collect();
+                let deals: Vec<_> = team.iter().map(|c| Shares::deal(c, things, Unit::Blocks).unwrap()).collect();
                 let of: Vec<_> = deals.iter().flat_map(|d| d.mine().map(|i| d.of(i))).collect();
                 assert_eq!(of, *first.get_or_insert(of.clone()), "{things} {shares} {size}");
                 assert_eq!(of.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..things).collect::<Vec<_>>());
@@ -194,8 +257,8 @@ mod tests {
                 }
             }
         }
-        let refused = Shares::deal(&Team::in_shares(4, 12)[1], 3, "blocks").unwrap_err();
-        assert!(refused.contains("4 ranks have only 3 shares of work (3 blocks"), "{refused}");
+        let refused = Shares::deal(&Team::in_shares(4, 12)[1], 3, Unit::Blocks).unwrap_err();
+        assert_eq!(refused, SharesError { ranks: 4, unit: Unit::Blocks, units: 3, shares: 12 });
     }
 
     /// Whatever the ranks, their nodes add up along the same tree.
@@ -210,7 +273,7 @@ mod tests {
         }
         for count in 1..20 {
             for size in 1..=count {
-                let deal = Shares { things: count, count, rank: 0, size };
+                let deal = Shares { units: count, count, rank: 0, size };
                 let mut stack = Stack::new(count);
                 let mut sums: Vec<String> = Vec::new();
                 let mut most = 0;

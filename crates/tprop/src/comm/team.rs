@@ -11,19 +11,19 @@ pub struct Team {
     rank: usize,
     size: usize,
     shares: usize,
-    office: Arc<Office>,
+    mail: Arc<Mail>,
 }
 
 #[derive(Debug)]
-struct Office {
+struct Mail {
     boxes: Mutex<Boxes>,
     arrived: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Boxes {
-    /// Letters by (from, to, topic).
-    letters: HashMap<(usize, usize, Topic), VecDeque<Vec<u8>>>,
+    /// Messages by (from, to, topic).
+    messages: HashMap<(usize, usize, Topic), VecDeque<Vec<u8>>>,
     /// Who has gone home.
     gone: Vec<bool>,
 }
@@ -37,13 +37,13 @@ impl Team {
     /// A team that sums in so many shares.
     pub fn in_shares(size: usize, shares: usize) -> Vec<Team> {
         assert!(size > 0 && size <= shares, "{size} ranks for {shares} shares");
-        let boxes = Mutex::new(Boxes { letters: HashMap::new(), gone: vec![false; size] });
-        let office = Arc::new(Office { boxes, arrived: Condvar::new() });
-        (0..size).map(|rank| Team { rank, size, shares, office: office.clone() }).collect()
+        let boxes = Mutex::new(Boxes { messages: HashMap::new(), gone: vec![false; size] });
+        let mail = Arc::new(Mail { boxes, arrived: Condvar::new() });
+        (0..size).map(|rank| Team { rank, size, shares, mail: mail.clone() }).collect()
     }
 
     fn boxes(&self) -> MutexGuard<'_, Boxes> {
-        self.office.boxes.lock().unwrap_or_else(|e| e.into_inner())
+        self.mail.boxes.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
@@ -57,20 +57,20 @@ impl Comm for Team {
     fn shares(&self) -> usize {
         self.shares
     }
-    fn post(&self, to: usize, topic: Topic, letter: Vec<u8>) {
-        assert!(to < self.size && to != self.rank, "a letter from rank {} to {to}", self.rank);
-        self.boxes().letters.entry((self.rank, to, topic)).or_default().push_back(letter);
-        self.office.arrived.notify_all();
+    fn send(&self, to: usize, topic: Topic, message: Vec<u8>) {
+        assert!(to < self.size && to != self.rank, "a message from rank {} to {to}", self.rank);
+        self.boxes().messages.entry((self.rank, to, topic)).or_default().push_back(message);
+        self.mail.arrived.notify_all();
     }
-    fn take(&self, from: usize, topic: Topic) -> Vec<u8> {
+    fn receive(&self, from: usize, topic: Topic) -> Vec<u8> {
         let mut boxes = self.boxes();
         loop {
-            if let Some(letter) = boxes.letters.get_mut(&(from, self.rank, topic)).and_then(VecDeque::pop_front) {
-                return letter;
+            if let Some(message) = boxes.messages.get_mut(&(from, self.rank, topic)).and_then(VecDeque::pop_front) {
+                return message;
             }
             // Otherwise a test whose one thread fails would wait for ever in the others.
             assert!(!boxes.gone[from], "rank {} waits for {topic:?} from rank {from}, which has gone", self.rank);
-            boxes = self.office.arrived.wait(boxes).unwrap_or_else(|e| e.into_inner());
+            boxes = self.mail.arrived.wait(boxes).unwrap_or_else(|e| e.into_inner());
         }
     }
 }
@@ -78,6 +78,6 @@ impl Comm for Team {
 impl Drop for Team {
     fn drop(&mut self) {
         self.boxes().gone[self.rank] = true;
-        self.office.arrived.notify_all();
+        self.mail.arrived.notify_all();
     }
 }

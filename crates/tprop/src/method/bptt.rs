@@ -1,15 +1,17 @@
-//! Truncated back-propagation through time: windows of K steps, the end state carried to the next window, no slope across.
+//! Truncated back-propagation through time: windows of K steps, the end state carried to the next window, no gradient across.
 //!
 //! With [`Batch::Full`] the gradients of all windows of a pass are added up before the one update. Ranks share the streams.
 
 use std::ops::Range;
 use std::time::Instant;
 
-use super::pieces::Pieces;
+use super::error::MethodError;
+use super::tapes::{Tapes, WindowText};
 use super::{Advance, Batch, BpttConfig, Learner, Method, Update};
 use crate::clock::{Clock, Part};
-use crate::comm::gradient::Place;
-use crate::comm::{Comm, GradientSum, Shares, gather_numbers};
+use crate::comm::gradient::ShareChunk;
+use crate::comm::{Comm, GradientSum, Shares, Unit, gather_numbers};
+use crate::model::ThetaGradient;
 use crate::params::{Grads, Rows, Walk};
 use crate::real::Real;
 
@@ -21,7 +23,7 @@ pub struct Bptt<T> {
     /// Streams of this rank.
     streams: Range<usize>,
     windows: usize,
-    pieces: Pieces<T>,
+    tapes: Tapes<T>,
     /// The state at the beginning of the next window, one row a stream of this rank.
     carried: Vec<T>,
     /// Of one window, and the sum over windows (when an update takes several), shares and ranks.
@@ -33,38 +35,39 @@ pub struct Bptt<T> {
     held: u64,
     nats: Vec<f64>,
     /// The last update's, over all ranks.
-    told: Vec<f64>,
+    gathered: Vec<f64>,
     clock: Clock,
 }
 
 impl<T: Real> Bptt<T> {
     /// Plans the windows of a training split.
-    pub fn new(config: BpttConfig, learner: &Learner<T>) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// If the split is too short, or some rank would have nothing to do.
+    pub fn new(config: BpttConfig, learner: &Learner<T>) -> Result<Self, MethodError> {
         let model = learner.model;
-        let (tokens, needed) = (learner.tokens.len(), config.least_tokens());
-        if tokens < needed {
-            return Err(format!(
-                "the training split has {tokens} tokens; train.streams={} × bptt.window={} needs at least {needed}",
-                config.streams, config.window
-            ));
+        let (tokens, wanted) = (learner.tokens.len(), config.least_tokens());
+        if tokens < wanted {
+            let window = vec![("streams", config.streams), ("window", config.window)];
+            return Err(MethodError::TooShort { tokens, wanted, window });
         }
-        let shares = Shares::deal(learner.comm, config.streams, "streams")?;
+        let shares = Shares::deal(learner.comm, config.streams, Unit::Streams)?;
         let streams = shares.owned();
         let windows = learner.streams(config.streams).length() / config.window;
         let width = model.state_width();
         let several = config.batch != Batch::Mini { accumulate: 1 };
         let parts = shares.parts();
-        let pieces = Pieces::new(model, &parts, config.window);
+        let tapes = Tapes::new(model, &parts, config.window);
         Ok(Self {
             windows,
-            pieces,
-            carried: vec![model.rest(); streams.len() * width],
+            tapes,
+            carried: vec![model.initial_state(); streams.len() * width],
             grads: model.grads(),
             total: GradientSum::new(model, &shares, several),
             at: 0,
             held: 0,
             nats: vec![0.0; parts.len() * (config.window + 1)],
-            told: vec![0.0; config.window + 1],
+            gathered: vec![0.0; config.window + 1],
             clock: Clock::default(),
             shares,
             streams,
@@ -79,48 +82,48 @@ impl<T: Real> Bptt<T> {
         }
     }
 
-    /// The update's nats over all shares, in their order, into `told`.
+    /// The update's nats over all shares, in their order, into `gathered`.
     fn gather_nats(&mut self, comm: &dyn Comm) {
         let len = self.config.window + 1;
-        self.told.clear();
-        self.told.extend(&self.nats);
+        self.gathered.clear();
+        self.gathered.extend(&self.nats);
         self.nats.fill(0.0);
-        gather_numbers(comm, &mut self.told);
-        for from in (len..self.told.len()).step_by(len) {
-            let (sums, share) = self.told.split_at_mut(from);
+        gather_numbers(comm, &mut self.gathered);
+        for from in (len..self.gathered.len()).step_by(len) {
+            let (sums, share) = self.gathered.split_at_mut(from);
             sums[..len].iter_mut().zip(&*share).for_each(|(sum, x)| *sum += x);
         }
-        self.told.truncate(len);
+        self.gathered.truncate(len);
     }
 
     /// Adds ∂(mean nats)/∂θ of window `at` of one share to the sums; `last`: of this update.
     fn gradient(&mut self, l: &Learner<T>, share: usize, at: usize, last: bool) {
         let (model, params) = (l.model, &l.params);
         let (width, window) = (model.state_width(), self.config.window);
-        let cut = l.streams(self.config.streams);
+        // Block 0 of each stream, so that row = stream.
+        let text = WindowText { streams: l.streams(self.config.streams), at: at * window, first: self.streams.start };
         let scale = T::of(1.0 / (self.config.streams * window) as f64);
         self.grads.clear();
         let nats = &mut self.nats[share * (window + 1)..][..window + 1];
-        for i in self.pieces.of_share(share) {
-            let place = Place { share, last };
-            let last_piece = self.pieces.place(i).last;
-            let (rows, tape) = self.pieces.get(i);
-            // Block 0 of each stream, so that row = stream.
-            let streams = self.streams.start + rows.start..self.streams.start + rows.end;
-            cut.fill(&tape.layout(), at * window, streams, &mut tape.inputs, &mut tape.targets);
+        for i in self.tapes.of_share(share) {
+            let of = ShareChunk { share, last };
+            let last_chunk = self.tapes.of(i).last;
+            let (rows, tape) = self.tapes.get(i);
             let states = rows.start * width..rows.end * width;
+            text.fill(rows, tape);
             model.prepare(params, tape);
             model.recur(params, tape, &self.carried[states.clone()]);
             model.ends(tape, &mut self.carried[states]);
             nats[window] += model.loss(params, tape, scale, None, Some(&mut self.grads));
             tape.nats_by_step(&mut nats[..window]);
             let mut ready = |grads: &mut Grads<T>, group| {
-                if last_piece {
-                    self.total.ready(l.comm, grads, place, group);
+                if last_chunk {
+                    self.total.ready(l.comm, grads, of, group);
                 }
             };
             ready(&mut self.grads, 0);
-            model.backward_telling(params, tape, true, None, None, Some(&mut self.grads), &mut ready);
+            let theta = ThetaGradient { grads: &mut self.grads, ready: &mut ready };
+            model.backward_by_group(params, tape, true, None, None, Some(theta));
         }
     }
 }
@@ -128,7 +131,7 @@ impl<T: Real> Bptt<T> {
 impl<T: Real> Method<T> for Bptt<T> {
     fn begin_epoch(&mut self, learner: &Learner<T>, _epoch: usize) {
         self.at = 0;
-        self.carried.fill(learner.model.rest());
+        self.carried.fill(learner.model.initial_state());
     }
 
     fn advance(&mut self, learner: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Advance {
@@ -144,8 +147,7 @@ impl<T: Real> Method<T> for Bptt<T> {
             }
             for at in first..last {
                 self.gradient(learner, share, at, at + 1 == last);
-                // Ranks could not agree on a pause here, and whether they can must not depend on their number.
-                if self.shares.count() == 1 {
+                if self.shares.may_pause() {
                     (self.at, self.held) = (self.at + 1, self.held + 1);
                     if at + 1 < last && pause() {
                         return Advance::Paused;
@@ -153,12 +155,12 @@ impl<T: Real> Method<T> for Bptt<T> {
                 }
             }
         }
-        if self.shares.count() > 1 {
+        if !self.shares.may_pause() {
             (self.at, self.held) = (last as u64, (last - first) as u64);
         }
         let since = Instant::now();
         self.gather_nats(learner.comm);
-        let nats = self.told[self.config.window];
+        let nats = self.gathered[self.config.window];
         let tokens = self.held * (self.config.streams * self.config.window) as u64;
         let grads = self.total.finish(learner.comm, &mut self.grads);
         let norm = learner.optimiser.update(&mut learner.params, grads, 1.0 / self.held as f64);
@@ -172,7 +174,7 @@ impl<T: Real> Method<T> for Bptt<T> {
     }
 
     fn nats_by_position(&self) -> &[f64] {
-        &self.told[..self.config.window]
+        &self.gathered[..self.config.window]
     }
 
     fn updates_per_epoch(&self) -> usize {
@@ -195,14 +197,16 @@ impl<T: Real> Method<T> for Bptt<T> {
         let own = self.streams.len();
         let rows = Rows { repeat: 1, first: self.streams.start, own, all: self.config.streams };
         walk.rows("bptt.carried", rows, self.carried.len() / own, &mut self.carried);
-        // With several shares nobody looks in between two windows.
-        if let (Some(total), 1) = (self.total.whole_mut(), self.shares.count()) {
+        // Otherwise nobody looks in between two windows.
+        if self.shares.may_pause()
+            && let Some(total) = self.total.whole_mut()
+        {
             total.walk("bptt.total", walk);
         }
     }
 
     fn clock(&mut self) -> &mut Clock {
-        self.pieces.take_clock(&mut self.clock);
+        self.tapes.take_clock(&mut self.clock);
         &mut self.clock
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Bptt, Btprop, Learner, Method};
+use super::{Bptt, Btprop, Learner, LeastSquares, LeastSquaresConfig, Method, MethodError};
 use crate::objective::{Constraint, Penalty};
 use crate::real::Real;
 use crate::words;
@@ -16,9 +16,17 @@ pub enum MethodConfig {
     Bptt(BpttConfig),
     /// Block target propagation.
     Btprop(BtpropConfig),
+    /// Target propagation with closed-form steps.
+    LeastSquares(LeastSquaresConfig),
 }
 
-words! { MethodConfig { "bptt" => Bptt(BpttConfig::default()), "btprop" => Btprop(BtpropConfig::default()) } }
+words! {
+    MethodConfig {
+        "bptt" => Bptt(BpttConfig::default()),
+        "btprop" => Btprop(BtpropConfig::default()),
+        "least_squares" => LeastSquares(LeastSquaresConfig::default()),
+    }
+}
 
 impl Default for MethodConfig {
     fn default() -> Self {
@@ -27,11 +35,15 @@ impl Default for MethodConfig {
 }
 
 impl MethodConfig {
-    /// The method, planned for a training split. The text says what does not fit.
-    pub fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, String> {
+    /// The method, planned for a training split.
+    ///
+    /// # Errors
+    /// If something does not fit.
+    pub fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
         match self {
             MethodConfig::Bptt(config) => Ok(Box::new(Bptt::new(config.clone(), learner)?)),
             MethodConfig::Btprop(config) => Ok(Box::new(Btprop::new(config.clone(), learner)?)),
+            MethodConfig::LeastSquares(config) => Ok(Box::new(LeastSquares::new(config, learner)?)),
         }
     }
 
@@ -40,6 +52,7 @@ impl MethodConfig {
         match self {
             MethodConfig::Bptt(config) => config.least_tokens(),
             MethodConfig::Btprop(config) => config.least_tokens(),
+            MethodConfig::LeastSquares(config) => config.as_btprop().least_tokens(),
         }
     }
 
@@ -48,6 +61,7 @@ impl MethodConfig {
         match self {
             MethodConfig::Bptt(config) => config.streams,
             MethodConfig::Btprop(config) => config.streams,
+            MethodConfig::LeastSquares(config) => config.streams,
         }
     }
 
@@ -56,6 +70,7 @@ impl MethodConfig {
         match self {
             MethodConfig::Bptt(config) => config.window,
             MethodConfig::Btprop(config) => config.block,
+            MethodConfig::LeastSquares(_) => 1,
         }
     }
 }
@@ -139,8 +154,6 @@ pub struct BtpropConfig {
     pub starts: Starts,
     /// θ steps per window.
     pub theta_steps: usize,
-    /// How θ is updated.
-    pub theta_solver: ThetaSolver,
     /// A vocabulary item without weight in the loss.
     pub ignore: Ignore,
     /// Exchanges by which boundary states of other ranks may lag.
@@ -166,7 +179,6 @@ impl Default for BtpropConfig {
             states: StateConfig::default(),
             starts: Starts::Moving,
             theta_steps: 1,
-            theta_solver: ThetaSolver::Gradient,
             ignore: Ignore::None,
             staleness: 0,
         }
@@ -488,23 +500,3 @@ pub enum StateScale {
 }
 
 words! { StateScale { "block" => Block, "mean" => Mean } }
-
-/// How θ is updated.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ThetaSolver {
-    /// By the optimiser.
-    Gradient,
-    /// The cell's weights and the states in closed form (multiplicative cells, loss on free states, B = 1), the output layer and
-    /// the embedding by the optimiser. Needs the feature `least-squares`. See [`super::least_squares`].
-    LeastSquares {
-        /// Weight of ‖θ − θ_old‖² beside Σ ‖F − (t − u)‖² over a window's rows; above 0.
-        ridge: f64,
-    },
-}
-
-words! { ThetaSolver { "gradient" => Gradient, "least_squares" => LeastSquares { ridge: Self::RIDGE } } }
-
-impl ThetaSolver {
-    /// The ridge that [`ThetaSolver::LeastSquares`] begins with.
-    pub const RIDGE: f64 = 1e-3;
-}

@@ -1,6 +1,6 @@
 //! Memory that a method takes beside weights and gradients, known before any of it is taken.
 
-use super::pieces::Pieces;
+use super::tapes::Tapes;
 use super::{Batch, BtpropConfig, Init, MethodConfig, Starts, StateRule};
 use crate::model::Model;
 use crate::objective::Constraint;
@@ -10,16 +10,19 @@ impl MethodConfig {
     /// Bytes of tapes and states for a training split of so many tokens, on the rank that has the most of them.
     pub fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
         match self {
-            MethodConfig::Bptt(c) => Pieces::bytes(model, c.streams.div_ceil(ranks), c.window),
-            MethodConfig::Btprop(c) => {
-                let (blocks, windows) = c.windows(tokens.saturating_sub(1) / c.streams);
-                let rows = blocks.div_ceil(ranks).saturating_mul(c.streams);
-                let lane = if c.init == Init::Sequential { Pieces::bytes(model, c.streams, c.block) } else { 0 };
-                let tapes = Pieces::bytes(model, rows, c.block).saturating_add(lane);
-                tapes.saturating_add(states(c, model, rows, windows))
-            }
+            MethodConfig::Bptt(c) => Tapes::bytes(model, c.streams.div_ceil(ranks), c.window),
+            MethodConfig::Btprop(c) => windowed(c, model, tokens, ranks),
+            MethodConfig::LeastSquares(c) => windowed(&c.as_btprop(), model, tokens, ranks),
         }
     }
+}
+
+fn windowed<T: Real>(c: &BtpropConfig, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
+    let (blocks, windows) = c.windows(tokens.saturating_sub(1) / c.streams);
+    let rows = blocks.div_ceil(ranks).saturating_mul(c.streams);
+    let column = if c.init == Init::Sequential { Tapes::bytes(model, c.streams, c.block) } else { 0 };
+    let tapes = Tapes::bytes(model, rows, c.block).saturating_add(column);
+    tapes.saturating_add(states(c, model, rows, windows))
 }
 
 /// Which values a configuration keeps beside those that all have.
@@ -55,7 +58,7 @@ impl Keeps {
     fn values(self, windows: usize) -> usize {
         let now = [self.targets, self.latent, self.sums, self.duals].map(usize::from);
         let of_all = [self.states_of_all, self.duals_of_all].map(usize::from);
-        // All have starts, ends, and the slopes of starts, ends and targets.
+        // All have starts, ends, and the gradients in starts, ends and targets.
         (5 + now.iter().sum::<usize>()).saturating_add(windows.saturating_mul(of_all.iter().sum()))
     }
 }

@@ -1,21 +1,22 @@
 //! Training methods. Each turns windows of tokens into updates of θ by the block pass of [`crate::model`] alone.
 //!
-//! To add one: a file here that implements [`Method`], a variant of [`MethodConfig`] with its settings, a line in
-//! [`MethodConfig::build`] and in [`memory`], its dotted settings in the program's `settings/table.rs` and
-//! `settings/config.rs`, its identity with a known method in `tests/identities.rs`.
+//! To add one: a file here that implements [`Method`], a variant of [`MethodConfig`] with its configuration, its arms in `config.rs` and in
+//! [`memory`], its settings in the program, its identity with a known method in `tests/identities.rs`.
 
 mod bptt;
 mod btprop;
-mod cholesky;
 mod config;
+mod engine;
+mod error;
 pub mod least_squares;
 pub mod memory;
-mod pieces;
-mod states;
+mod tapes;
 
 pub use bptt::Bptt;
 pub use btprop::Btprop;
 pub use config::*;
+pub use error::{MethodError, Room, Why};
+pub use least_squares::{LeastSquares, LeastSquaresConfig, LeastSquaresDuals, ProximalConfig};
 
 use crate::comm::Comm;
 use crate::model::Model;
@@ -68,7 +69,7 @@ pub struct Coupling {
     pub windows: f64,
     /// Σ L over windows.
     pub objective: f64,
-    /// Σ ‖Δs‖ over the state steps of the windows.
+    /// Σ ‖Δs‖ over states and the state steps of the windows.
     pub moved: f64,
     /// The rest; its penalty is the sum of the windows' mean C_k.
     pub sums: CouplingSums,
@@ -91,7 +92,7 @@ pub enum Advance {
     Update(Update),
     /// The epoch's windows are used up.
     EpochEnd,
-    /// Asked to pause in the middle of an update; call again to go on from there.
+    /// Asked to pause in the middle of an update; call again to continue from there.
     Paused,
     /// The gradient is not finite. The last step of θ was not made; with several of them per update, earlier ones were.
     Diverged {
@@ -107,7 +108,7 @@ pub trait Method<T: Real>: Send + std::fmt::Debug {
     /// A new epoch (from 1): the text begins again.
     fn begin_epoch(&mut self, learner: &Learner<T>, epoch: usize);
 
-    /// Works until one update is done, the epoch ends, or `pause` (asked between pieces of work) returns true.
+    /// Works until one update is done, the epoch ends, or `pause` (asked between chunks of work) returns true.
     fn advance(&mut self, learner: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Advance;
 
     /// Nats of the last update by position in the block.
@@ -122,6 +123,11 @@ pub trait Method<T: Real>: Send + std::fmt::Debug {
     /// λ of the present epoch, if the method has one.
     fn lambda(&self) -> Option<f64> {
         None
+    }
+
+    /// States of a window, of all streams and ranks, that state steps may move.
+    fn movable_states(&self) -> usize {
+        0
     }
 
     /// Shows or restores the whole state.

@@ -3,19 +3,22 @@
 //! ```text
 //! forward:  prepare  (embeddings and input products; only when tokens or θ change)
 //!           recur    (the time loop from given starts; gives the end states)
-//!           loss     (the output layer: nats, their slope in h and, if wanted, in the output weights)
-//! backward: backward (from the slope in the end states to ∂θ, if wanted, and the slope in the starts, if wanted)
+//!           loss     (the output layer: nats, their gradient in h and, if wanted, in the output weights)
+//! backward: backward (from the gradient in the end states to ∂θ, if wanted, and the gradient in the starts, if wanted)
 //! ```
+//!
+//! The forward of each part stands next to its backward: [`embedding`], [`recurrence`], [`output`].
 //!
 //! A caller that needs no softmax (dual step, init sweeps) leaves `loss` out; one that needs no ∂θ (state step) hands in no
 //! gradients; one whose starts did not move (`starts=held`) runs `backward` again with another pull. Rows are blocks,
 //! side by side (see [`crate::window`]). A row's state is the concatenation of the layers' states, `[h]` or `[h | c]`.
 //!
-//! Dropout would be a mask, drawn from [`crate::rng`] by (step, layer, place), kept in the tape and applied where a layer's
+//! Dropout would be a mask, drawn from [`crate::rng`] by (step, layer, place), cached in the tape and applied where a layer's
 //! inputs are read: `embedded` and `out` are copies made for the products, so masking them changes nothing else.
 
-mod backward;
-mod forward;
+mod embedding;
+mod output;
+mod recurrence;
 mod tape;
 
 use std::sync::Arc;
@@ -25,6 +28,8 @@ use crate::params::{Grads, Id, Params, Plan};
 use crate::real::Real;
 use crate::rng::Draws;
 
+pub use output::{Output, Weight};
+pub use recurrence::ThetaGradient;
 pub use tape::Tape;
 
 /// What a model looks like.
@@ -46,7 +51,7 @@ pub struct ModelConfig {
     pub init: f64,
     /// Logits held at any time stay below this many megabytes.
     pub logits_mb: usize,
-    /// A window whose tape would hold more megabytes than this runs in pieces (of at least 32 rows).
+    /// A window whose tape would hold more megabytes than this runs in chunks (of at least 32 rows).
     pub tape_mb: usize,
 }
 
@@ -173,8 +178,8 @@ impl<T: Real> Model<T> {
     }
 
     /// Every component of the state at the beginning of a text (0 but for the plain multiplicative cell).
-    pub fn rest(&self) -> T {
-        self.cell.rest()
+    pub fn initial_state(&self) -> T {
+        self.cell.initial_state()
     }
 
     /// Fresh gradients.

@@ -6,7 +6,7 @@ use crate::mat::{Mat, Packed};
 use crate::real::Real;
 use crate::window::Layout;
 
-use super::Model;
+use super::{Model, Output};
 
 impl<T: Real> Model<T> {
     /// Buffers for passes of this shape; allocate once, reuse for every window.
@@ -20,7 +20,7 @@ impl<T: Real> Model<T> {
             kept: vec![T::ZERO; n * (self.cell.kept() * h).max(1)],
             out: vec![T::ZERO; n * h],
             dout: vec![T::ZERO; n * h],
-            // A cell whose two slopes agree needs no second buffer; one value a token stands in for it.
+            // A cell whose two gradients agree needs no second buffer; one value a token stands in for it.
             dgx: vec![T::ZERO; n * if self.cell.split_slopes() { wide } else { 1 }],
             dgh: vec![T::ZERO; n * wide],
             dstate: vec![T::ZERO; 2 * layout.rows * self.layer_width()],
@@ -114,8 +114,9 @@ impl<T: Real> Tape<T> {
     }
 
     /// What the output layer needs to run on other states than the tape's.
-    pub fn output_parts(&mut self) -> (&mut softmax::Softmax<T>, &mut [T], &[u32], &mut Clock) {
-        (&mut self.softmax, &mut self.nats, &self.targets, &mut self.clock)
+    pub fn output(&mut self) -> Output<'_, T> {
+        let Self { softmax, nats, targets, clock, .. } = self;
+        Output { softmax, nats, targets, clock }
     }
 
     /// Sum of the nats of all tokens.

@@ -1,5 +1,6 @@
 //! The end of an epoch: evaluation, best weights, rate, stop rule.
 
+use crate::comm::ask_if_alone;
 use crate::eval::Reading;
 use crate::method::Coupling;
 use crate::real::Real;
@@ -11,10 +12,10 @@ use super::{FAR, TrainError, Trainer, Watch, Why, Wish};
 impl<T: Real> Trainer<'_, T> {
     /// Reads a split the way that evaluations do; nothing if a single process is asked to stop meanwhile.
     fn read_split(&mut self, text: Text<'_>, best: bool, watch: &mut dyn Watch) -> Option<Reading> {
-        let (alone, streams) = (self.learner.comm.size() == 1, self.config.eval_streams);
+        let (comm, streams) = (self.learner.comm, self.config.eval_streams);
         let params = self.best.as_ref().filter(|_| best).unwrap_or(&self.learner.params);
         let streams = streams.min(text.len().saturating_sub(1)).max(1);
-        let mut stop = || alone && watch.wish() == Wish::Stop;
+        let mut stop = || ask_if_alone(comm, || watch.wish() == Wish::Stop);
         self.reader.read_unless(self.learner.model, params, text, streams, &mut stop)
     }
 
@@ -40,7 +41,7 @@ impl<T: Real> Trainer<'_, T> {
             let what = format!("validation perplexity is {valid_ppl:.3e}, where guessing has {:.0}", guess.exp());
             return Err(self.diverged(self.progress.step, what, None));
         }
-        let lambda = self.method.lambda();
+        let (lambda, movable) = (self.method.lambda(), self.method.movable_states() as f64);
         let p = &mut self.progress;
         let ended = p.epoch - 1;
         let best = valid_ppl < p.best_ppl;
@@ -78,7 +79,7 @@ impl<T: Real> Trainer<'_, T> {
                 residual_max: sums.residual_max,
                 residual_relative: if sums.state > 0.0 { sums.residual / sums.state } else { 0.0 },
                 dual_norm: sums.dual / boundaries,
-                state_move: c.moved / boundaries,
+                state_move: c.moved / (c.windows * movable).max(1.0),
                 lambda,
             }),
         }));

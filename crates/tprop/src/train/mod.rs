@@ -6,11 +6,11 @@ mod watch;
 
 use std::time::Instant;
 
-use crate::comm::Comm;
+use crate::comm::{Comm, ask_if_alone};
 use crate::eval::Reader;
 use crate::fault;
 use crate::kernel;
-use crate::method::{Advance, Coupling, Learner, Method, MethodConfig, Update};
+use crate::method::{Advance, Coupling, Learner, Method, MethodConfig, MethodError, Update};
 use crate::model::Model;
 use crate::optim::{OptimConfig, Optimiser};
 use crate::params::Params;
@@ -75,18 +75,53 @@ impl Default for TrainConfig {
     }
 }
 
-/// Why training could not go on.
+/// A part of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Trained on.
+    Training,
+    /// Evaluated after each epoch.
+    Validation,
+    /// Evaluated at the end.
+    Test,
+}
+
+impl Split {
+    /// In plain words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Split::Training => "training",
+            Split::Validation => "validation",
+            Split::Test => "test",
+        }
+    }
+}
+
+/// Why training cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// A split is too short for the settings.
-    #[error("{0}")]
-    Data(String),
+    /// A split has tokens that the model does not know.
+    #[error("the {} split has tokens outside the vocabulary", .0.name())]
+    OutsideVocabulary(Split),
+    /// A split is too short to be read in so many streams (`eval_streams`).
+    #[error("the {} split has {tokens} tokens; {streams} streams need at least {wanted}", .split.name())]
+    TooShort {
+        /// Which one.
+        split: Split,
+        /// Its tokens.
+        tokens: usize,
+        /// Streams of evaluations.
+        streams: usize,
+        /// Tokens that would do.
+        wanted: usize,
+    },
+    /// The method cannot be planned.
+    #[error(transparent)]
+    Method(#[from] MethodError),
     /// Loss, gradient or weights are not finite, or the loss is far above that of guessing.
     #[error(
-        "diverged at step {step} (epoch {epoch}): {what}; rate {rate}{}. \
-         Try a smaller optim.lr (a tenth of it) or a smaller optim.clip{}",
-        norm.map_or(String::new(), |norm| format!(", gradient norm {norm}")),
-        if *free_states { "; or a smaller btprop.state_lr or btprop.lambda" } else { "" }
+        "diverged at step {step} (epoch {epoch}): {what}; rate {rate}{}",
+        norm.map_or(String::new(), |norm| format!(", gradient norm {norm}"))
     )]
     Diverged {
         /// Update; it may not have been made.
@@ -121,7 +156,7 @@ pub struct Trainer<'a, T> {
     best: Option<Params<T>>,
     progress: Progress,
     started: Option<Instant>,
-    /// It goes on from a checkpoint.
+    /// It continues from a checkpoint.
     restored: bool,
 }
 
@@ -156,19 +191,17 @@ impl<'a, T: Real> Trainer<'a, T> {
         config: TrainConfig,
         comm: &'a dyn Comm,
     ) -> Result<Self, TrainError> {
-        for (name, split) in [("training", data.train), ("validation", data.valid), ("test", data.test)] {
-            if split.iter().any(|t| t as usize >= model.config().vocab) {
-                return Err(TrainError::Data(format!("the {name} split has tokens outside the vocabulary")));
+        let splits = [(Split::Training, data.train), (Split::Validation, data.valid), (Split::Test, data.test)];
+        for (split, text) in splits {
+            if text.iter().any(|t| t as usize >= model.config().vocab) {
+                return Err(TrainError::OutsideVocabulary(split));
             }
         }
-        for (name, split) in [("validation", data.valid), ("test", data.test)] {
-            let need = config.eval_streams + 1;
-            if !split.is_empty() && split.len() < need {
-                let n = split.len();
-                return Err(TrainError::Data(format!(
-                    "the {name} split has {n} tokens; eval.streams={} needs at least {need}",
-                    config.eval_streams
-                )));
+        let (streams, wanted) = (config.eval_streams, config.eval_streams + 1);
+        for (split, text) in [(Split::Validation, data.valid), (Split::Test, data.test)] {
+            let tokens = text.len();
+            if (1..wanted).contains(&tokens) {
+                return Err(TrainError::TooShort { split, tokens, streams, wanted });
             }
         }
         let learner = Learner {
@@ -178,7 +211,7 @@ impl<'a, T: Real> Trainer<'a, T> {
             comm,
             tokens: data.train,
         };
-        let method = config.method.build(&learner).map_err(TrainError::Data)?;
+        let method = config.method.build(&learner)?;
         let progress = Progress {
             epoch: 1,
             begun: 0,
@@ -295,15 +328,15 @@ impl<'a, T: Real> Trainer<'a, T> {
         if self.progress.step == 0 && self.progress.begun == 0 && !self.restored {
             self.save(watch, Why::First)?;
         }
-        // Ranks pause together or not at all, and between two pieces they could not agree.
-        let alone = self.learner.comm.size() == 1;
+        let comm = self.learner.comm;
         let every = (self.method.updates_per_epoch() as u64 / 50).max(1);
         while !self.finished() {
             // An evaluation that was given up is made before anything else.
             let advance = if self.unevaluated() {
                 Advance::EpochEnd
             } else {
-                self.advance(&mut || alone && watch.wish() != Wish::Go)
+                // Ranks pause together or not at all, and between two chunks they could not agree.
+                self.advance(&mut || ask_if_alone(comm, || watch.wish() != Wish::Go))
             };
             self.progress.seconds = before + self.started.map_or(0.0, |s| s.elapsed().as_secs_f64());
             match advance {

@@ -6,9 +6,9 @@ use crate::record::Event;
 /// What a watcher would like to happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Go on.
+    /// Continue.
     Go,
-    /// Hand over a snapshot, then go on.
+    /// Hand over a snapshot, then continue.
     Save,
     /// Hand over a snapshot, then stop.
     Stop,
@@ -41,7 +41,7 @@ pub trait Watch {
         Ok(())
     }
 
-    /// Asked after every update, and between the pieces of a long one and of an evaluation.
+    /// Asked after every update, and between the chunks of a long one and of an evaluation.
     fn wish(&mut self) -> Wish {
         Wish::Go
     }

@@ -132,7 +132,7 @@ pub fn reach_gradient(
     use tprop::window::{Layout, Streams};
     let cut = Streams::new(tokens, streams);
     let width = model.state_width();
-    let mut starts = vec![model.rest(); streams * width];
+    let mut starts = vec![model.initial_state(); streams * width];
     let mut tapes = Vec::new();
     let mut grads = model.grads();
     let scale = 1.0 / (streams * blocks * block) as f64;

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use super::memory::Keeps;
-use super::{BtpropConfig, DualRule, First, Last, LossOn, Starts, StateScale};
-use crate::comm::{Comm, Post, Topic};
+use super::super::memory::Keeps;
+use super::super::{BtpropConfig, DualConfig, DualRule, First, Last, LossOn, Starts, StateScale};
+use crate::comm::{Comm, Exchange, Span};
 use crate::model::Model;
 use crate::objective::Constraint;
 use crate::params::{Rows, Walk};
@@ -18,19 +18,16 @@ const EPS: f64 = 1e-5;
 
 /// States, targets and duals of one rank's blocks.
 #[derive(Debug)]
-pub(super) struct States<T> {
+pub(in crate::method) struct States<T> {
     width: usize,
     streams: usize,
-    /// Rows of this rank; `streams` more slots stand behind them.
-    rows: usize,
-    /// Whether this rank has the first, the last blocks.
-    pub first_rank: bool,
-    pub last_rank: bool,
+    /// This rank's rows; `streams` more slots stand behind them.
+    span: Span,
     /// s: starts of the blocks.
     pub starts: Vec<T>,
     /// t, if the starts are held; otherwise targets are the starts of the next blocks.
     targets: Option<Vec<T>>,
-    /// z of the constraints that keep one.
+    /// z of the constraints that have one.
     latent: Option<Vec<T>>,
     /// Adagrad's sums.
     sums: Option<Vec<T>>,
@@ -40,40 +37,48 @@ pub(super) struct States<T> {
     pub d_start: Vec<T>,
     /// ∂L/∂t of the blocks that end there.
     pub d_target: Vec<T>,
-    /// The row behind the last one of each share.
-    share_ends: Vec<usize>,
-    /// Σ of ‖Δs‖ over this window's steps, by share.
-    pub moved: Vec<f64>,
-    /// Σ ‖Δs‖² of the last step and the number of values, by share.
-    pub shifts: Vec<[f64; 2]>,
-    /// Letters with the next rank's first states that are on their way.
-    due: usize,
-    /// What the rank before pulls at my first starts; 0 if there is none.
-    before: Vec<T>,
+    /// ∂L/∂t of the blocks before the first row, whose targets are my first starts; 0 if there are none.
+    d_first: Vec<T>,
+    pub movement: Movement,
+    pub exchange: Exchange,
     scratch: Scratch<T>,
+}
+
+/// How far states have moved, by share.
+#[derive(Debug)]
+pub(in crate::method) struct Movement {
+    /// The row behind the last one of each share.
+    ends: Vec<usize>,
+    /// Σ ‖Δs‖ over this window's steps.
+    pub path: Vec<f64>,
+    /// Σ ‖Δs‖² of the last step and the number of values.
+    pub last: Vec<[f64; 2]>,
 }
 
 /// Work space of one row.
 #[derive(Debug)]
 struct Scratch<T> {
-    slope: Vec<T>,
+    gradient: Vec<T>,
     old: Vec<T>,
     order: Vec<usize>,
 }
 
+/// Which of a stream's outermost states move, beside those between two blocks: the start of the first block, the target of the last.
+pub(super) fn outermost(config: &BtpropConfig) -> (bool, bool) {
+    let first = config.first == First::Free && config.starts == Starts::Moving;
+    (first, config.last == Last::Free0 || config.loss == LossOn::Free)
+}
+
 impl<T: Real> States<T> {
     /// For the rows of this rank's shares.
-    pub fn new(config: &BtpropConfig, model: &Model<T>, shares: &[Range<usize>], ranks: (bool, bool)) -> Self {
-        let (width, streams) = (model.state_width(), config.streams);
-        let rows = shares.last().map_or(0, |rows| rows.end);
+    pub fn new(config: &BtpropConfig, model: &Model<T>, shares: &[Range<usize>], span: Span) -> Self {
+        let (width, streams, rows) = (model.state_width(), config.streams, span.own);
         let all = || vec![T::ZERO; (rows + streams) * width];
         let keeps = Keeps::of(config);
         Self {
             width,
             streams,
-            rows,
-            first_rank: ranks.0,
-            last_rank: ranks.1,
+            span,
             starts: all(),
             targets: keeps.targets.then(all),
             latent: keeps.latent.then(all),
@@ -81,12 +86,14 @@ impl<T: Real> States<T> {
             duals: keeps.duals.then(|| vec![T::ZERO; rows * width]),
             d_start: vec![T::ZERO; rows * width],
             d_target: vec![T::ZERO; rows * width],
-            share_ends: shares.iter().map(|rows| rows.end).collect(),
-            moved: vec![0.0; shares.len()],
-            shifts: vec![[0.0; 2]; shares.len()],
-            due: 0,
-            before: vec![T::ZERO; streams * width],
-            scratch: Scratch { slope: vec![T::ZERO; width], old: vec![T::ZERO; width], order: Vec::new() },
+            d_first: vec![T::ZERO; streams * width],
+            movement: Movement {
+                ends: shares.iter().map(|rows| rows.end).collect(),
+                path: vec![0.0; shares.len()],
+                last: vec![[0.0; 2]; shares.len()],
+            },
+            exchange: Exchange::default(),
+            scratch: Scratch { gradient: vec![T::ZERO; width], old: vec![T::ZERO; width], order: Vec::new() },
         }
     }
 
@@ -96,8 +103,8 @@ impl<T: Real> States<T> {
     }
 
     /// Where this rank's rows lie in `starts`.
-    pub fn own(&self) -> std::ops::Range<usize> {
-        0..self.rows * self.width
+    pub fn own(&self) -> Range<usize> {
+        0..self.span.own * self.width
     }
 
     /// Targets of all rows: the slots one block further.
@@ -107,18 +114,25 @@ impl<T: Real> States<T> {
 
     /// The slots behind the last block.
     pub fn behind_mut(&mut self) -> &mut [T] {
-        let from = self.rows * self.width;
+        let from = self.own().end;
         &mut self.starts[from..]
     }
 
     /// Forgets what a minibatch must not inherit.
     pub fn begin_window(&mut self, keep_duals: bool) {
-        self.moved.fill(0.0);
+        self.movement.path.fill(0.0);
         if let Some(sums) = &mut self.sums {
             sums.fill(T::ZERO);
         }
         if let (Some(duals), false) = (&mut self.duals, keep_duals) {
             duals.fill(T::ZERO);
+        }
+    }
+
+    /// The first blocks of all begin where the window before ended, unless they have moved since.
+    pub fn begin_at(&mut self, config: &BtpropConfig, carried: &[T], persists: bool) {
+        if self.span.has_first() && (!persists || config.first == First::Fixed) {
+            self.starts[..carried.len()].copy_from_slice(carried);
         }
     }
 
@@ -131,7 +145,7 @@ impl<T: Real> States<T> {
         if constraint == Constraint::None {
             return;
         }
-        let (width, slots, moves) = (self.width, self.rows + self.streams, self.movable(config));
+        let (width, slots, moves) = (self.width, self.span.own + self.streams, self.movable(config));
         let Self { targets, latent, starts, scratch, .. } = self;
         let variable = targets.as_mut().unwrap_or(starts);
         for q in (0..slots).filter(|&q| moves(q)) {
@@ -147,103 +161,96 @@ impl<T: Real> States<T> {
         }
     }
 
-    /// Sends on what my last blocks pull at the next rank's first states; [`Self::step`] there waits for it.
-    pub fn send_slopes(&self, comm: &dyn Comm) {
-        if !self.last_rank {
-            let from = (self.rows - self.streams) * self.width;
-            Post(comm).send(comm.rank() + 1, Topic::SLOPES, &self.d_target[from..]);
-        }
+    /// Sends on the gradient of my last blocks in the next rank's first states; [`Self::step`] there waits for it.
+    pub fn send_gradient(&self, comm: &dyn Comm) {
+        let from = (self.span.own - self.streams) * self.width;
+        self.exchange.send_gradient(comm, &self.d_target[from..]);
     }
 
-    /// s ← s − η · slope for every state that may move (targets, if the starts are held). Notes the shifts.
+    /// s ← s − η · gradient for every state that may move (targets, if the starts are held).
     pub fn step(&mut self, config: &BtpropConfig, model: &Model<T>, comm: &dyn Comm, blocks: usize) {
-        let (width, streams) = (self.width, self.streams);
-        if !self.first_rank {
-            Post(comm).receive(comm.rank() - 1, Topic::SLOPES, &mut self.before);
-        }
+        let (width, streams, rows) = (self.width, self.streams, self.span.own);
+        self.exchange.receive_gradient(comm, &mut self.d_first);
         let scale = match config.states.scale {
             StateScale::Block => T::of(blocks as f64),
             StateScale::Mean => T::ONE,
         };
         let moves = self.movable(config);
-        self.shifts.fill([0.0; 2]);
+        self.movement.begin_step();
         let mut share = 0;
-        for q in (0..self.rows + streams).filter(|&q| moves(q)) {
+        for q in (0..rows + streams).filter(|&q| moves(q)) {
             // What stands behind the last row belongs to its share.
-            while q >= self.share_ends[share] && share + 1 < self.share_ends.len() {
+            while q >= self.movement.ends[share] && share + 1 < self.movement.ends.len() {
                 share += 1;
             }
-            for (j, g) in self.scratch.slope.iter_mut().enumerate() {
-                let mut sum = if q < self.rows { self.d_start[q * width + j] } else { T::ZERO };
+            for (j, g) in self.scratch.gradient.iter_mut().enumerate() {
+                let mut sum = if q < rows { self.d_start[q * width + j] } else { T::ZERO };
                 sum += match q.checked_sub(streams) {
                     Some(p) => self.d_target[p * width + j],
-                    None => self.before[q * width + j],
+                    None => self.d_first[q * width + j],
                 };
                 *g = sum * scale;
             }
             let moved = self.move_row(q, config, model);
-            self.moved[share] += moved.sqrt();
-            self.shifts[share][0] += moved;
-            self.shifts[share][1] += width as f64;
+            self.movement.add(share, moved, width);
         }
     }
 
-    /// S·M·∂L/∂s of every slot, for a lone rank: what flows back through the block that starts there and what pulls at it as a target.
-    pub fn slopes(&self, blocks: usize) -> Vec<T> {
-        let (own, slots) = (self.rows * self.width, self.streams * self.width);
+    /// S·M·∂L/∂s of every slot of a lone rank: through the block that starts there, and as the target of the one before.
+    pub fn gradient(&self, blocks: usize) -> Vec<T> {
+        let (own, slots) = (self.own().end, self.streams * self.width);
         let scale = T::of(blocks as f64);
-        let slope = |at: usize| {
+        let gradient = |at: usize| {
             let through = if at < own { self.d_start[at] } else { T::ZERO };
             through + at.checked_sub(slots).map_or(T::ZERO, |from| self.d_target[from])
         };
-        (0..own + slots).map(|at| slope(at) * scale).collect()
+        (0..own + slots).map(|at| gradient(at) * scale).collect()
     }
 
-    /// s ← s + δ for every slot of a lone rank, 0 where it does not move. Notes the shifts.
+    /// s ← s + δ for every slot of a lone rank, 0 where it does not move.
     pub fn shift(&mut self, delta: &[T]) {
-        self.shifts.fill([0.0; 2]);
+        self.movement.begin_step();
         for (row, delta) in self.starts.chunks_exact_mut(self.width).zip(delta.chunks_exact(self.width)) {
             row.iter_mut().zip(delta).for_each(|(s, &d)| *s += d);
             let moved = crate::kernel::sum_squares(delta);
-            self.moved[0] += moved.sqrt();
-            self.shifts[0][0] += moved;
-            self.shifts[0][1] += if moved == 0.0 { 0.0 } else { self.width as f64 };
+            self.movement.add(0, moved, if moved == 0.0 { 0 } else { self.width });
         }
     }
 
     /// Which slots may move.
     fn movable(&self, config: &BtpropConfig) -> impl Fn(usize) -> bool + use<T> {
-        let first = !self.first_rank || (config.first == First::Free && config.starts == Starts::Moving);
-        // Behind the last block of all; elsewhere the next rank moves it.
-        let behind = self.last_rank && (config.last == Last::Free0 || config.loss == LossOn::Free);
-        let (streams, rows) = (self.streams, self.rows);
+        let (first, behind) = outermost(config);
+        let first = first || !self.span.has_first();
+        // Elsewhere the next rank moves it.
+        let behind = behind && self.span.has_last();
+        let (streams, rows) = (self.streams, self.span.own);
         move |q| if q < streams { first } else { q < rows || behind }
     }
 
-    /// One row along the slope in `scratch`; returns ‖Δ‖².
+    /// One row along the gradient in `scratch`; returns ‖Δ‖².
     fn move_row(&mut self, q: usize, config: &BtpropConfig, model: &Model<T>) -> f64 {
         let Self { width, targets, latent, sums, starts, scratch, .. } = self;
-        let Scratch { slope, old, order } = scratch;
+        let Scratch { gradient, old, order } = scratch;
         let at = q * *width..(q + 1) * *width;
         let row = &mut targets.as_mut().unwrap_or(starts)[at.clone()];
         let mut z = latent.as_mut().map(|z| &mut z[at.clone()]);
         if config.constraint == Constraint::Tanh {
             for j in (0..row.len()).filter(|&j| model.is_h(j)) {
-                slope[j] *= T::ONE - row[j] * row[j];
+                gradient[j] *= T::ONE - row[j] * row[j];
             }
         }
-        let norm = slope.iter().map(|g| g.f64() * g.f64()).sum::<f64>().sqrt();
+        let norm = gradient.iter().map(|g| g.f64() * g.f64()).sum::<f64>().sqrt();
         if config.states.clip > 0.0 && norm > config.states.clip {
             let shrink = T::of(config.states.clip / norm);
-            slope.iter_mut().for_each(|g| *g *= shrink);
+            gradient.iter_mut().for_each(|g| *g *= shrink);
         }
         let rate = T::of(config.states.rate);
         old.copy_from_slice(row);
         let variable: &mut [T] = z.as_deref_mut().unwrap_or(row);
         match sums {
-            None => variable.iter_mut().zip(&*slope).for_each(|(s, &g)| *s -= rate * g),
+            None => variable.iter_mut().zip(&*gradient).for_each(|(s, &g)| *s -= rate * g),
             Some(sums) => {
-                for ((s, &g), sum) in variable.iter_mut().zip(&*slope).zip(&mut sums[at]) {
+                for ((s, &g), sum) in variable.iter_mut().zip(&*gradient).zip(&mut sums[at]) {
                     *sum += g * g;
                     *s -= rate * g / (sum.sqrt() + T::of(EPS));
                 }
@@ -254,57 +261,55 @@ impl<T: Real> States<T> {
     }
 
     /// Sends my first states (targets, if the starts are held) to the rank before, whose last blocks aim at them.
-    pub fn refresh(&mut self, comm: &dyn Comm) {
-        if !self.first_rank {
-            let slots = self.streams * self.width;
-            let variable = self.targets.as_ref().unwrap_or(&self.starts);
-            Post(comm).send(comm.rank() - 1, Topic::STARTS, &variable[..slots]);
-        }
-        self.due += usize::from(!self.last_rank);
+    pub fn send_first(&mut self, comm: &dyn Comm) {
+        let slots = self.streams * self.width;
+        let variable = self.targets.as_ref().unwrap_or(&self.starts);
+        self.exchange.send_first_states(comm, &variable[..slots]);
     }
 
-    /// Waits for the next rank's first states until at most `late` letters are still on their way.
-    pub fn arrive(&mut self, comm: &dyn Comm, late: usize) {
-        let from = self.rows * self.width;
-        while self.due > late {
-            let variable = self.targets.as_mut().unwrap_or(&mut self.starts);
-            Post(comm).receive(comm.rank() + 1, Topic::STARTS, &mut variable[from..]);
-            self.due -= 1;
-        }
+    /// Waits for the next rank's first states until at most `late` messages are still on their way.
+    pub fn receive_first(&mut self, comm: &dyn Comm, late: usize) {
+        let from = self.own().end;
+        let variable = self.targets.as_mut().unwrap_or(&mut self.starts);
+        self.exchange.receive_first_states(comm, late, &mut variable[from..]);
+    }
+
+    /// Whether what stands behind my last blocks is where they end until states move: not a target of its own that the loss does not see.
+    pub fn continues(&self, config: &BtpropConfig) -> bool {
+        !self.span.has_last() || config.loss == LossOn::Free
     }
 
     /// The starts become the end states of the blocks before them; `ends` has one row for each of this rank's.
-    pub fn take_ends(&mut self, ends: &[T], comm: &dyn Comm, behind_too: bool) {
+    pub fn take_ends(&mut self, config: &BtpropConfig, ends: &[T], comm: &dyn Comm) {
         let slots = self.streams * self.width;
         let (inside, last) = ends.split_at(ends.len() - slots);
-        if !self.last_rank {
-            Post(comm).send(comm.rank() + 1, Topic::ENDS, last);
-        }
-        if !self.first_rank {
-            Post(comm).receive(comm.rank() - 1, Topic::ENDS, &mut self.starts[..slots]);
-        }
+        self.exchange.send_ends(comm, last);
+        self.exchange.receive_ends(comm, &mut self.starts[..slots]);
         self.starts[slots..ends.len()].copy_from_slice(inside);
-        // What the next rank has received just now.
-        if behind_too || !self.last_rank {
-            self.starts[ends.len()..].copy_from_slice(last);
+        if self.continues(config) {
+            self.behind_mut().copy_from_slice(last);
         }
     }
 
+    /// Waits for where the blocks of the rank before end.
+    pub fn receive_start(&mut self, comm: &dyn Comm) {
+        let slots = self.streams * self.width;
+        self.exchange.receive_ends(comm, &mut self.starts[..slots]);
+    }
+
+    /// Sends where my last blocks end, which stands behind them.
+    pub fn send_end(&self, comm: &dyn Comm) {
+        self.exchange.send_ends(comm, &self.starts[self.own().end..]);
+    }
+
     /// u ← u + α r and its relatives, for the given rows.
-    pub fn raise_duals(
-        &mut self,
-        rows: std::ops::Range<usize>,
-        ends: &[T],
-        rule: DualRule,
-        rate: f64,
-        lambda: f64,
-        blocks: usize,
-    ) {
+    pub fn raise_duals(&mut self, rows: Range<usize>, ends: &[T], config: &DualConfig, lambda: f64, blocks: usize) {
         let at = rows.start * self.width..rows.end * self.width;
         let (streams, width) = (self.streams, self.width);
         let all = self.targets.as_ref().unwrap_or(&self.starts);
         let targets = &all[at.start + streams * width..at.end + streams * width];
         let Some(duals) = &mut self.duals else { return };
+        let (rule, rate) = (config.rule, config.rate);
         let step = match rule {
             DualRule::Scaled => rate,
             DualRule::Gradient => rate * lambda,
@@ -317,13 +322,14 @@ impl<T: Real> States<T> {
         }
     }
 
-    /// Everything that persists over the run, for batch mode. `first` is this rank's first row, `rows` are those of all ranks.
-    pub fn walk(&mut self, walk: &mut dyn Walk<T>, first: usize, rows: usize) {
+    /// Everything that persists over the run, for batch mode.
+    pub fn walk(&mut self, walk: &mut dyn Walk<T>) {
         let (width, streams) = (self.width, self.streams);
+        let Span { first, own, all } = self.span;
         // The slots behind the last row are the next rank's, unless there is none.
-        let own = self.rows + if self.last_rank { streams } else { 0 };
-        let slots = Rows { repeat: 1, first, own, all: rows + streams };
-        let blocks = Rows { repeat: 1, first, own: self.rows, all: rows };
+        let behind = if self.span.has_last() { streams } else { 0 };
+        let slots = Rows { repeat: 1, first, own: own + behind, all: all + streams };
+        let blocks = Rows { repeat: 1, first, own, all };
         walk.rows("btprop.starts", slots, width, &mut self.starts);
         let optional = [("targets", &mut self.targets), ("latent", &mut self.latent), ("sums", &mut self.sums)];
         for (name, values) in optional {
@@ -336,7 +342,20 @@ impl<T: Real> States<T> {
         }
         walk.rows("btprop.d_start", blocks, width, &mut self.d_start);
         walk.rows("btprop.d_target", blocks, width, &mut self.d_target);
-        walk.real("btprop.moved", &mut self.moved[0]);
+        walk.real("btprop.moved", &mut self.movement.path[0]);
+    }
+}
+
+impl Movement {
+    fn begin_step(&mut self) {
+        self.last.fill([0.0; 2]);
+    }
+
+    /// A row of `values` values has moved by the root of `squares`.
+    fn add(&mut self, share: usize, squares: f64, values: usize) {
+        self.path[share] += squares.sqrt();
+        self.last[share][0] += squares;
+        self.last[share][1] += values as f64;
     }
 }
 

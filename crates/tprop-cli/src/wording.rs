@@ -1,0 +1,200 @@
+//! Errors of the library in the words that a user types: it knows the fields of its configurations, this file their settings.
+
+use tprop::comm::{SharesError, Unit};
+use tprop::method::{MethodError, Room, Why};
+use tprop::train::TrainError;
+
+/// Why training cannot begin or continue, with the way out.
+pub fn train_error(error: &TrainError) -> String {
+    match error {
+        TrainError::TooShort { split, tokens, streams, wanted } => {
+            format!("the {} split has {tokens} tokens; eval.streams={streams} needs at least {wanted}", split.name())
+        }
+        TrainError::Method(error) => method_error(error),
+        TrainError::Diverged { free_states, .. } => {
+            let states = if *free_states { "; or a smaller btprop.state_lr or btprop.lambda" } else { "" };
+            format!("{error}. Try a smaller optim.lr (a tenth of it) or a smaller optim.clip{states}")
+        }
+        TrainError::OutsideVocabulary(_) | TrainError::Checkpoint(_) | TrainError::Watch(_) => error.to_string(),
+    }
+}
+
+/// Why a method cannot be planned, with the way out.
+fn method_error(error: &MethodError) -> String {
+    match error {
+        MethodError::TooShort { tokens, wanted, window } => {
+            let product: Vec<_> = window.iter().map(|(field, n)| format!("{}={n}", setting(field))).collect();
+            let blocks = window.iter().any(|(field, _)| *field == "blocks");
+            let way = if blocks { ": use fewer streams or blocks, or a shorter block" } else { "" };
+            let product = product.join(" × ");
+            format!("the training split has {tokens} tokens; {product} needs at least {wanted}{way}")
+        }
+        MethodError::Field { field, found, wanted, why } => refused_field(field, found, wanted, *why),
+        MethodError::Memory { what, bytes, free } => {
+            let (needed, free) = (bytes >> 20, free >> 20);
+            match what {
+                Room::States { blocks } => format!(
+                    "the states of {blocks} blocks need {needed} MB and {free} MB are free: use a longer btprop.block, a \
+                     smaller model.hidden, or what stores nothing (btprop.init=sequential, btprop.duals=reset)"
+                ),
+                Room::Factors => format!(
+                    "the least-squares problem of the states needs {needed} MB and {free} MB are free: use \
+                     train.batch=mini, fewer btprop.blocks, a smaller model.hidden, or method=btprop"
+                ),
+            }
+        }
+        MethodError::Shares(SharesError { ranks, unit, units, shares }) => {
+            let unit = match unit {
+                Unit::Blocks => "blocks",
+                Unit::Streams => "streams",
+            };
+            format!(
+                "{ranks} ranks have only {} shares of work ({units} {unit} in {shares} shares): use fewer ranks, or more \
+                 {unit} and a larger cluster.shares",
+                shares.min(units)
+            )
+        }
+        MethodError::Feature(feature) => format!(
+            "this build is without method=least_squares: build it with the feature {feature}, or use method=btprop"
+        ),
+    }
+}
+
+fn refused_field(field: &str, found: &str, wanted: &str, why: Why) -> String {
+    let name = setting(field);
+    match why {
+        Why::FreeLoss => {
+            format!("btprop.loss=free needs {name}={wanted}, not {found}: use loss=predicted for longer blocks")
+        }
+        Why::NothingFound => format!(
+            "btprop.starts=held keeps starts where they were found, so {name}=stored:{found} would never find any: use \
+             stored:{wanted}, parallel:1 or sequential"
+        ),
+        Why::OneWindowPerUpdate => {
+            format!("{name} is for bptt; under btprop use more btprop.blocks or train.streams")
+        }
+        Why::NoClosedForm => {
+            let (found, way) = match field {
+                "ranks" => (format!("{found} ranks"), "one process".to_owned()),
+                _ => (format!("{name}={found}"), format!("{name}={wanted}")),
+            };
+            format!("method=least_squares has no closed form for {found}: use {way}, or method=btprop")
+        }
+        Why::NoScale if field == "states.rate" => format!(
+            "{name}={found} leaves the least-squares step of the states without a scale: use one {wanted}, or \
+             btprop.state_steps=0"
+        ),
+        Why::NoScale => format!("the {field} of method=least_squares is {found}; it must be {wanted}"),
+    }
+}
+
+/// The setting behind a field of a configuration; those of the model have the setting's name.
+fn setting(field: &str) -> &str {
+    match field {
+        "batch.accumulate" => "train.accumulate",
+        "init.sweeps" => "btprop.init",
+        _ => crate::settings::name_of_field(field).unwrap_or(field),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tprop::train::Split;
+
+    fn field(field: &'static str, found: &str, wanted: &'static str, why: Why) -> TrainError {
+        TrainError::Method(MethodError::Field { field, found: found.into(), wanted, why })
+    }
+
+    /// Every refusal names settings as a user types them, and the way out.
+    #[test]
+    fn sentences_name_settings() {
+        let diverged = |free_states| TrainError::Diverged {
+            step: 7,
+            epoch: 1,
+            what: "weights are not finite".into(),
+            rate: 0.5,
+            norm: Some(2.0),
+            free_states,
+        };
+        let window = |fields: &[(&'static str, usize)]| {
+            TrainError::Method(MethodError::TooShort { tokens: 9, wanted: 81, window: fields.to_vec() })
+        };
+        let memory = |what| TrainError::Method(MethodError::Memory { what, bytes: 5 << 20, free: 3 << 20 });
+        let shares = SharesError { ranks: 4, unit: Unit::Streams, units: 3, shares: 12 };
+        let cases = [
+            (
+                TrainError::TooShort { split: Split::Test, tokens: 3, streams: 4, wanted: 5 },
+                "the test split has 3 tokens; eval.streams=4 needs at least 5",
+            ),
+            (
+                window(&[("streams", 4), ("window", 20)]),
+                "the training split has 9 tokens; train.streams=4 × bptt.window=20 needs at least 81",
+            ),
+            (
+                window(&[("streams", 4), ("blocks", 4), ("block", 5)]),
+                "the training split has 9 tokens; train.streams=4 × btprop.blocks=4 × btprop.block=5 needs at least 81: use \
+                 fewer streams or blocks, or a shorter block",
+            ),
+            (
+                diverged(false),
+                "diverged at step 7 (epoch 1): weights are not finite; rate 0.5, gradient norm 2. Try a smaller optim.lr (a \
+                 tenth of it) or a smaller optim.clip",
+            ),
+            (
+                diverged(true),
+                "diverged at step 7 (epoch 1): weights are not finite; rate 0.5, gradient norm 2. Try a smaller optim.lr (a \
+                 tenth of it) or a smaller optim.clip; or a smaller btprop.state_lr or btprop.lambda",
+            ),
+            (
+                TrainError::Method(shares.into()),
+                "4 ranks have only 3 shares of work (3 streams in 12 shares): use fewer ranks, or more streams and a larger \
+                 cluster.shares",
+            ),
+            (
+                memory(Room::States { blocks: 8 }),
+                "the states of 8 blocks need 5 MB and 3 MB are free: use a longer btprop.block, a smaller model.hidden, or \
+                 what stores nothing (btprop.init=sequential, btprop.duals=reset)",
+            ),
+            (
+                memory(Room::Factors),
+                "the least-squares problem of the states needs 5 MB and 3 MB are free: use train.batch=mini, fewer \
+                 btprop.blocks, a smaller model.hidden, or method=btprop",
+            ),
+            (
+                field("block", "3", "1", Why::FreeLoss),
+                "btprop.loss=free needs btprop.block=1, not 3: use loss=predicted for longer blocks",
+            ),
+            (
+                field("init.sweeps", "0", "1", Why::NothingFound),
+                "btprop.starts=held keeps starts where they were found, so btprop.init=stored:0 would never find any: use \
+                 stored:1, parallel:1 or sequential",
+            ),
+            (
+                field("batch.accumulate", "2", "1", Why::OneWindowPerUpdate),
+                "train.accumulate is for bptt; under btprop use more btprop.blocks or train.streams",
+            ),
+            (
+                field("model.cell", "gru", "mult or mult_gated", Why::NoClosedForm),
+                "method=least_squares has no closed form for model.cell=gru: use model.cell=mult or \
+                 mult_gated, or method=btprop",
+            ),
+            (
+                field("ranks", "3", "1", Why::NoClosedForm),
+                "method=least_squares has no closed form for 3 ranks: use one process, or method=btprop",
+            ),
+            (
+                field("ridge", "0", "above 0", Why::NoScale),
+                "the ridge of method=least_squares is 0; it must be above 0",
+            ),
+            (
+                field("states.rate", "0", "above 0", Why::NoScale),
+                "btprop.state_lr=0 leaves the least-squares step of the states without a scale: use one above 0, or \
+                 btprop.state_steps=0",
+            ),
+        ];
+        for (error, sentence) in cases {
+            assert_eq!(train_error(&error), sentence);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Block target propagation: free states every B steps, tied to the recurrence by a penalty and perhaps duals.
+//!
+//! [`Btprop::window`] is the paper's algorithm box; what it is made of stands in [`super::engine`].
+
+use std::time::Instant;
+
+use super::engine::{Engine, Stage, Step, Windowed};
+use super::error::{MethodError, Why};
+use super::{Batch, BtpropConfig, Init, Learner, LossOn, Solver, Starts};
+use crate::real::Real;
+
+/// Block target propagation.
+#[derive(Debug)]
+pub struct Btprop<T> {
+    engine: Engine<T>,
+}
+
+impl<T: Real> Btprop<T> {
+    /// Plans the windows of a training split.
+    ///
+    /// # Errors
+    /// If the split is too short, choices contradict each other, or there is no room for the states.
+    pub fn new(config: BtpropConfig, learner: &Learner<T>) -> Result<Self, MethodError> {
+        let engine = Engine::new(config.clone(), learner, |_| check(&config))?;
+        Ok(Self { engine })
+    }
+
+    fn state_steps(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Step {
+        for step in 0..self.engine.config.states.steps {
+            if self.engine.settled_before(step) {
+                break;
+            }
+            self.update_states(l, pause, step)?; // s ← s − η ∂L/∂s, θ held
+        }
+        Ok(())
+    }
+
+    fn theta_steps(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Step {
+        for step in 0..self.engine.config.theta_steps {
+            self.update_theta(l, pause, step)?; // θ ← θ − η ∂L/∂θ, s held
+        }
+        Ok(())
+    }
+
+    fn update_states(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, step: usize) -> Step {
+        self.engine.state_gradient(l, pause, step)?;
+        self.engine.once(Stage::MoveStates(step), |engine| move_states(engine, l, step))
+    }
+
+    fn update_theta(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, step: usize) -> Step {
+        self.engine.theta_gradient(l, pause, step)?;
+        self.engine.once(Stage::MoveTheta(step), |engine| move_theta(engine, l))
+    }
+
+    fn update_states_and_theta(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, step: usize) -> Step {
+        self.engine.joint_gradient(l, pause, step)?;
+        self.engine.once(Stage::MoveBoth(step), |engine| {
+            move_states(engine, l, 0);
+            move_theta(engine, l);
+        })
+    }
+}
+
+impl<T: Real> Windowed for Btprop<T> {
+    type Number = T;
+
+    /// One window: the paper's algorithm.
+    fn window(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Step {
+        self.engine.init_states(l, pause)?;
+        match self.engine.config.solver {
+            Solver::Alm { joint_steps, .. } => {
+                for step in 0..joint_steps {
+                    self.update_states_and_theta(l, pause, step)?; // s, θ ← s, θ − η ∂L/∂(s, θ)
+                }
+                self.engine.update_duals(l, pause)?; // u ← u + α r
+            }
+            Solver::Admm { before_theta: true, .. } => {
+                self.state_steps(l, pause)?;
+                self.engine.update_duals(l, pause)?; // u ← u + α r
+                self.theta_steps(l, pause)?;
+            }
+            Solver::Penalty | Solver::Admm { before_theta: false, .. } => {
+                self.state_steps(l, pause)?;
+                self.theta_steps(l, pause)?;
+                self.engine.update_duals(l, pause)?; // u ← u + α r
+            }
+        }
+        self.engine.finish(l)
+    }
+
+    fn engine(&self) -> &Engine<T> {
+        &self.engine
+    }
+
+    fn engine_mut(&mut self) -> &mut Engine<T> {
+        &mut self.engine
+    }
+}
+
+fn move_states<T: Real>(engine: &mut Engine<T>, l: &Learner<T>, step: usize) {
+    engine.states.step(&engine.config, l.model, l.comm, engine.blocks());
+    engine.states_moved(l, step);
+}
+
+fn move_theta<T: Real>(engine: &mut Engine<T>, l: &mut Learner<T>) {
+    let since = Instant::now();
+    let grads = engine.total.finish(l.comm, &mut engine.grads);
+    let norm = l.optimiser.update(&mut l.params, grads, 1.0);
+    engine.theta_moved(l, norm, since);
+}
+
+/// Refuses choices that contradict each other.
+fn check(config: &BtpropConfig) -> Result<(), MethodError> {
+    if config.loss == LossOn::Free && config.block != 1 {
+        return Err(MethodError::field("block", config.block, "1", Why::FreeLoss));
+    }
+    let mini = config.batch != Batch::Full;
+    if mini && config.starts == Starts::Held && config.init == (Init::Stored { sweeps: 0 }) {
+        return Err(MethodError::field("init.sweeps", 0, "1", Why::NothingFound));
+    }
+    check_batch(config.batch)
+}
+
+/// Refuses several windows per update.
+pub(super) fn check_batch(batch: Batch) -> Result<(), MethodError> {
+    match batch {
+        Batch::Full | Batch::Mini { accumulate: 1 } => Ok(()),
+        Batch::Mini { accumulate } => {
+            Err(MethodError::field("batch.accumulate", accumulate, "1", Why::OneWindowPerUpdate))
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Everything that shapes the future, for checkpoints. Names and order are those of the format: they stay.
+
+use super::{Batch, Engine};
+use crate::comm::Span;
+use crate::params::{Rows, Walk};
+use crate::real::Real;
+
+impl<T: Real> Engine<T> {
+    pub(super) fn show(&mut self, walk: &mut dyn Walk<T>) {
+        let (progress, lambda) = (&mut self.progress, &mut self.lambda);
+        let cursor = &mut progress.cursor;
+        for (name, value) in [
+            ("epoch", &mut progress.epoch),
+            ("at", &mut progress.window),
+            ("done", &mut cursor.done),
+            ("piece", &mut cursor.chunk),
+            ("settled", &mut cursor.settled),
+        ] {
+            walk.count(&format!("btprop.{name}"), value);
+        }
+        // Known to a reader too, because the counters come first.
+        let inside = cursor.inside();
+        // Between two windows these are spent, so it does not matter that there may be more shares.
+        let sums = &mut self.statistics.shares[0];
+        let c = &mut sums.coupling;
+        for (name, value) in [
+            ("lambda", &mut lambda.value),
+            ("epoch_residual", &mut lambda.residual),
+            ("epoch_moved", &mut lambda.moved),
+            ("nats", &mut sums.nats),
+            ("norm", &mut self.statistics.norm),
+            ("penalty", &mut c.penalty),
+            ("boundaries", &mut c.boundaries),
+            ("residual", &mut c.residual),
+            ("residual_max", &mut c.residual_max),
+            ("state", &mut c.state),
+            ("dual", &mut c.dual),
+        ] {
+            walk.real(&format!("btprop.{name}"), value);
+        }
+        for (i, nats) in sums.by_position.iter_mut().enumerate() {
+            walk.real(&format!("btprop.nats.{i}"), nats);
+        }
+        let width = self.states.width();
+        walk.tensor("btprop.carried", self.config.streams, width, &mut self.carried.state);
+        let Span { first, own, all } = self.plan.span;
+        let own = Rows { repeat: 1, first, own, all };
+        let stored = Rows { repeat: self.plan.windows, ..own };
+        for (name, values) in [("stored", &mut self.carried.stored), ("stored_duals", &mut self.carried.stored_duals)] {
+            if let Some(values) = values {
+                walk.rows(&format!("btprop.{name}"), stored, width, values);
+            }
+        }
+        // A minibatch begins anew with every window: between two of them nothing else shapes the future.
+        if self.config.batch == Batch::Full || inside {
+            self.states.walk(walk);
+            walk.rows("btprop.ends", own, width, &mut self.buffers.ends);
+            // Otherwise nobody looks in between two chunks.
+            if self.plan.shares.may_pause()
+                && let Some(total) = self.total.whole_mut()
+            {
+                total.walk("btprop.total", walk);
+            }
+        }
+        self.tapes.tokens_changed();
+    }
+}
