@@ -430,19 +430,19 @@ impl Btprop {
             LambdaSchedule::Geometric(factor) => self.lambda = old * factor,
             LambdaSchedule::Balance(factor) => {
                 let (residual, movement) = (self.epoch_residual, old * self.epoch_moved);
+                let near = |ratio: f64| (7.0..14.0).contains(&ratio);
                 if residual > BALANCE * movement {
                     self.lambda = old * factor;
-                    l.facts.insert("λ raised");
+                    l.facts.insert(if near(residual / movement) { "λ just raised" } else { "λ raised" });
                 } else if movement > BALANCE * residual {
                     self.lambda = old / factor;
-                    l.facts.insert("λ lowered");
+                    l.facts.insert(if near(movement / residual) { "λ just lowered" } else { "λ lowered" });
+                } else if near(residual / movement) {
+                    l.facts.insert("λ nearly raised");
+                } else if near(movement / residual) {
+                    l.facts.insert("λ nearly lowered");
                 } else {
-                    let larger = residual > movement;
-                    l.facts.insert(if larger {
-                        "λ kept, the residual larger"
-                    } else {
-                        "λ kept, the movement larger"
-                    });
+                    l.facts.insert("λ in balance");
                 }
             }
         }
