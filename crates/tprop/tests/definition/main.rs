@@ -63,6 +63,8 @@ fn compare(case: &Case) -> BTreeSet<&'static str> {
     for (rank, trace) in case.traces().iter().enumerate() {
         let updates: Vec<_> = epochs.iter().flat_map(|epoch| &epoch.updates).collect();
         assert_eq!(trace.updates.len(), updates.len(), "{name}: updates");
+        let per_epoch = (epochs[0].updates.len(), epochs[0].updates.iter().map(|update| update.tokens).sum());
+        assert_eq!(trace.per_epoch, per_epoch, "{name}: updates and tokens of an epoch");
         for (i, ((ours, weights), theirs)) in trace.updates.iter().zip(&updates).enumerate() {
             let at = format!("{name}, rank {rank}, update {}", i + 1);
             same(format!("{at}: nats"), ours.nats, theirs.nats);
