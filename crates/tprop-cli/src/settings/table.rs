@@ -114,13 +114,13 @@ pub static TABLE: &[Setting] = &[
     coupled("btprop.state_steps", at!(btprop.states.steps, count(0, 10_000)), "1",
         "Steps on the states per window").flag("state-steps"),
     coupled("btprop.state_lr", at!(btprop.states.rate, real_or(0.0, 1e6, "states stay")), "0.1",
-        "Rate of the state steps"),
+        "Learning rate of the state steps"),
     btprop("btprop.state_optim", word!(btprop.states.rule), "sgd",
         "Rule of the state steps"),
     coupled("btprop.state_scale", word!(btprop.states.scale), "block",
-        "Slope per block, or the mean over the window (as the release does)"),
+        "Gradient per block, or the mean over the window (as the release does)"),
     btprop("btprop.state_clip", at!(btprop.states.clip, real_or(0.0, 1e9, "off")), "0.0",
-        "Largest norm of a block's slope"),
+        "Largest norm of a block's gradient"),
     coupled("btprop.state_tol", at!(btprop.states.tolerance, real_or(0.0, 1e9, "off")), "0.0",
         "Ends a window's state steps once states move less than this"),
     btprop("btprop.starts", word!(btprop.starts), "moving",
@@ -134,7 +134,7 @@ pub static TABLE: &[Setting] = &[
     btprop("btprop.joint_steps", at!(joint_steps, count(1, 10_000)), "1",
         "Joint steps of alm per window"),
     coupled("btprop.dual_lr", at!(duals.rate, real_or(0.0, 1e6, "duals stay 0")), "0.1",
-        "Rate of the duals"),
+        "Learning rate of the duals"),
     coupled("btprop.dual_rule", word!(duals.rule), "scaled",
         "How a dual follows its residual"),
     coupled("btprop.dual_start", at!(duals.start_epoch, count(1, 1_000_000)), "1",
@@ -168,7 +168,7 @@ pub static TABLE: &[Setting] = &[
     row("optim.name", word!(train.optim.rule), "adagrad",
         "Update rule of the weights"),
     row("optim.lr", at!(train.optim.rate, real(1e9)), "0.05",
-        "Rate").flag("lr").resume(Resume::Allowed)
+        "Learning rate").flag("lr").resume(Resume::Allowed)
         .follows("0.05 for adagrad; the usual one of each rule", |c| c.train.optim.rate = c.train.optim.rule.usual_rate()),
     row("optim.eps", at!(eps, real(1.0)), "1e-5",
         "Keeps divisions finite; rules without it ignore it").resume(Resume::Allowed)
@@ -176,7 +176,7 @@ pub static TABLE: &[Setting] = &[
     row("optim.clip", at!(train.optim.clip, real_or(0.0, 1e9, "off")), "0.5",
         "Largest global norm of the gradient").resume(Resume::Allowed),
     row("optim.anneal", at!(train.anneal, real_or(1.0, 1e6, "off")), "0.0",
-        "The rate is divided by this when validation does not improve").resume(Resume::Allowed),
+        "The learning rate is divided by this when validation does not improve").resume(Resume::Allowed),
 
     row("eval.streams", at!(train.eval_streams, count(1, 65_536)), "32",
         "Streams into which evaluation cuts a split"),

@@ -68,7 +68,7 @@ impl Btprop {
         };
         let (rows, s) = (blocks * config.streams, config.streams);
         let zeros = |n: usize| vec![vec![0.0; l.net.width()]; n];
-        let rest = |n: usize| vec![l.net.initial_state(); n];
+        let initial = |n: usize| vec![l.net.initial_state(); n];
         Self {
             ignore: match config.ignore {
                 Ignore::None => None,
@@ -77,14 +77,14 @@ impl Btprop {
             },
             lambda: config.lambda,
             tokens: Vec::new(),
-            starts: rest(rows + s),
-            history: vec![rest(rows + s)],
+            starts: initial(rows + s),
+            history: vec![initial(rows + s)],
             latent: zeros(rows + s),
             squares: zeros(rows + s),
             duals: zeros(rows),
-            stored: vec![rest(rows); windows],
+            stored: vec![initial(rows); windows],
             stored_duals: vec![zeros(rows); windows],
-            carried: rest(s),
+            carried: initial(s),
             shards: shards.to_vec(),
             epoch: 0,
             epoch_residual: 0.0,
@@ -430,19 +430,19 @@ impl Btprop {
             LambdaSchedule::Geometric(factor) => self.lambda = old * factor,
             LambdaSchedule::Balance(factor) => {
                 let (residual, movement) = (self.epoch_residual, old * self.epoch_moved);
+                let near = |ratio: f64| (7.0..14.0).contains(&ratio);
                 if residual > BALANCE * movement {
                     self.lambda = old * factor;
-                    l.facts.insert("λ raised");
+                    l.facts.insert(if near(residual / movement) { "λ just raised" } else { "λ raised" });
                 } else if movement > BALANCE * residual {
                     self.lambda = old / factor;
-                    l.facts.insert("λ lowered");
+                    l.facts.insert(if near(movement / residual) { "λ just lowered" } else { "λ lowered" });
+                } else if near(residual / movement) {
+                    l.facts.insert("λ nearly raised");
+                } else if near(movement / residual) {
+                    l.facts.insert("λ nearly lowered");
                 } else {
-                    let larger = residual > movement;
-                    l.facts.insert(if larger {
-                        "λ kept, the residual larger"
-                    } else {
-                        "λ kept, the movement larger"
-                    });
+                    l.facts.insert("λ in balance");
                 }
             }
         }
@@ -623,10 +623,10 @@ fn gradients_are_those_of_the_objective() {
                     *x(twin, l) += by;
                     twin.look(l).coupling.objective
                 };
-                let slope = (value(epsilon) - value(-2.0 * epsilon)) / (2.0 * epsilon);
+                let derivative = (value(epsilon) - value(-2.0 * epsilon)) / (2.0 * epsilon);
                 value(epsilon);
-                let error = (slope - want).abs() / slope.abs().max(1.0);
-                assert!(error < 1e-8, "{}: {what}: {want} and by differences {slope}", case.name);
+                let error = (derivative - want).abs() / derivative.abs().max(1.0);
+                assert!(error < 1e-8, "{}: {what}: {want} and by differences {derivative}", case.name);
             };
             for q in 0..slots {
                 for j in 0..l.net.width() {

@@ -22,6 +22,8 @@ pub struct Case {
 
 /// Every update with the weights after it, and the records of the same run.
 pub struct Trace {
+    /// Updates and tokens of an epoch, as they are announced.
+    pub per_epoch: (usize, u64),
     pub updates: Vec<(Update, Theta)>,
     pub steps: Vec<Step>,
     pub evals: Vec<Eval>,
@@ -72,7 +74,8 @@ impl Case {
         };
         trainer.run(&mut watch).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         assert_eq!(named(trainer.params()), updates.last().unwrap().1, "{}: both runs end alike", self.name);
-        Trace { updates, steps, evals }
+        let per_epoch = (trainer.updates_per_epoch(), trainer.tokens_per_epoch());
+        Trace { per_epoch, updates, steps, evals }
     }
 }
 

@@ -63,6 +63,8 @@ fn compare(case: &Case) -> BTreeSet<&'static str> {
     for (rank, trace) in case.traces().iter().enumerate() {
         let updates: Vec<_> = epochs.iter().flat_map(|epoch| &epoch.updates).collect();
         assert_eq!(trace.updates.len(), updates.len(), "{name}: updates");
+        let per_epoch = (epochs[0].updates.len(), epochs[0].updates.iter().map(|update| update.tokens).sum());
+        assert_eq!(trace.per_epoch, per_epoch, "{name}: updates and tokens of an epoch");
         for (i, ((ours, weights), theirs)) in trace.updates.iter().zip(&updates).enumerate() {
             let at = format!("{name}, rank {rank}, update {}", i + 1);
             same(format!("{at}: nats"), ours.nats, theirs.nats);
@@ -358,22 +360,23 @@ fn schedules_of_lambda() {
         Some(3),
     );
     let balance = LambdaSchedule::Balance(1.7);
-    let balanced = |config: BtpropConfig| BtpropConfig { lambda_schedule: balance, ..config };
     let slow = |rate| StateConfig { steps: 1, rate, ..base.states };
-    // States that begin far off and hardly move; states on the trajectory with a large λ; and something in between.
-    let far = balanced(BtpropConfig { init: Init::Zero, states: slow(0.002), ..base.clone() });
-    let near = balanced(BtpropConfig { init: Init::Sequential, lambda: 40.0, states: slow(0.0005), ..base.clone() });
-    let facts =
-        for_every_cell(&[("far", far.clone()), ("far, batch", BtpropConfig { batch: Batch::Full, ..far })], Some(3));
-    assert_seen(&facts, &["λ raised"]);
-    let facts = for_every_cell(
-        &[("near", near.clone()), ("near, batch", BtpropConfig { batch: Batch::Full, ..near })],
-        Some(3),
-    );
-    assert_seen(&facts, &["λ lowered"]);
-    let closer = BtpropConfig { init: Init::Sequential, lambda: 4.0, states: slow(0.01), ..base.clone() };
-    let facts = for_every_cell(&[("between", balanced(base)), ("between, closer", balanced(closer))], Some(3));
-    assert_seen(&facts, &["λ kept, the residual larger", "λ kept, the movement larger"]);
+    // States that begin far off and hardly move, on to some that move more; states on the trajectory, tied more and more strongly.
+    let mut facts = BTreeSet::new();
+    for i in 0..20 {
+        let grown = 1.3f64.powi(i);
+        let far = BtpropConfig { init: Init::Zero, states: slow(0.01 * grown), ..base.clone() };
+        let near = BtpropConfig { init: Init::Sequential, lambda: grown, states: slow(0.0005), ..base.clone() };
+        for (name, config) in [("far", far), ("near", near)] {
+            let batch = if i % 4 == 3 { Batch::Full } else { config.batch };
+            let config = BtpropConfig { lambda_schedule: balance, batch, ..config };
+            let mut case = btprop(format!("{name}, {i}"), model(CELLS[2], 1), &config);
+            case.train.epochs = 3;
+            facts.extend(compare(&case));
+        }
+    }
+    assert_seen(&facts, &["λ raised", "λ just raised", "λ nearly raised", "λ in balance"]);
+    assert_seen(&facts, &["λ lowered", "λ just lowered", "λ nearly lowered"]);
 }
 
 #[test]

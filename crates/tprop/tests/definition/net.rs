@@ -118,12 +118,12 @@ impl Net {
         for j in 0..n {
             match self.cell {
                 CellKind::Elman(activation) => {
-                    let slope = match activation {
+                    let derivative = match activation {
                         Activation::Tanh => 1.0 - (gx[j] + gh[j]).tanh().powi(2),
                         Activation::Sigmoid => d_sigma(gx[j] + gh[j]),
                     };
-                    back.d_gx[j] = d[j] * slope;
-                    back.d_gh[j] = d[j] * slope;
+                    back.d_gx[j] = d[j] * derivative;
+                    back.d_gh[j] = d[j] * derivative;
                 }
                 CellKind::Gru => {
                     let (a_r, a_z) = (gx[j] + gh[j], gx[n + j] + gh[n + j]);
