@@ -86,7 +86,7 @@ impl From<SettingError> for Failure {
 
 impl From<CorpusError> for Failure {
     fn from(error: CorpusError) -> Self {
-        Self::input(error)
+        Self::input(wording::corpus_error(&error))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Errors of the library in the words that a user types: it knows the fields of its configurations, this file their settings.
 
 use tprop::comm::{SharesError, Unit};
+use tprop::corpus::{CorpusError, CorpusPart};
 use tprop::method::{MethodError, Room, Why};
 use tprop::train::TrainError;
 
@@ -17,6 +18,34 @@ pub fn train_error(error: &TrainError) -> String {
         }
         TrainError::OutsideVocabulary(_) | TrainError::Checkpoint(_) | TrainError::Watch(_) => error.to_string(),
     }
+}
+
+/// Why a corpus cannot be had, with the way out.
+pub fn corpus_error(error: &CorpusError) -> String {
+    let way = match error {
+        CorpusError::Field { of: CorpusPart::Corpus, .. } => return format!("data.{error}"),
+        CorpusError::Field { of: CorpusPart::Synth, .. } => return format!("synth.{error}"),
+        CorpusError::NotHere { name, get, looked, files } => {
+            let looked: Vec<_> = looked.iter().map(|path| path.display().to_string()).collect();
+            let looked = looked.join(", ");
+            return format!("{name}: not found in {looked}; `tprop data get {get}` downloads it, or put {files} there");
+        }
+        CorpusError::Missing(_) => " (`tprop data list` shows them)",
+        CorpusError::NotUtf8 { .. } => "; data.level=byte reads any file, or convert it with iconv",
+        CorpusError::Utf16(_) => {
+            "; convert it first with `iconv -f UTF-16 -t UTF-8`, or set data.level=byte to read it as bytes"
+        }
+        CorpusError::Nul { .. } => "; data.level=byte reads any file",
+        CorpusError::LongWord { .. } => "; data.level=char or data.level=byte reads text without spaces",
+        CorpusError::ManyWords { .. } => "; data.level=char or data.level=byte needs far fewer tokens",
+        CorpusError::NoSplit { .. }
+        | CorpusError::Special { .. }
+        | CorpusError::Io { .. }
+        | CorpusError::Empty { .. }
+        | CorpusError::Indivisible { .. }
+        | CorpusError::Short { .. } => "",
+    };
+    format!("{error}{way}")
 }
 
 /// Why a method cannot be planned, with the way out.
@@ -88,7 +117,7 @@ fn refused_field(field: &str, found: &str, wanted: &str, why: Why) -> String {
     }
 }
 
-/// The setting behind a field of a configuration; those of the model have the setting's name.
+/// The setting behind a field of a configuration.
 fn setting(field: &str) -> &str {
     match field {
         "batch.accumulate" => "train.accumulate",
@@ -101,6 +130,49 @@ fn setting(field: &str) -> &str {
 mod tests {
     use super::*;
     use tprop::train::Split;
+
+    #[test]
+    fn sentences_about_texts_name_settings_and_commands() {
+        let path = || "a.txt".into();
+        let field = |of, field| CorpusError::Field { of, field, value: "1".into(), wanted: "must be more".into() };
+        let not_here =
+            CorpusError::NotHere { name: "x".into(), get: "y", looked: vec!["a".into(), "b".into()], files: "z" };
+        let cases = [
+            (
+                CorpusError::Missing("x".into()),
+                "x: there is no such file or directory, and no data set of that name (`tprop data list` shows them)",
+            ),
+            (not_here, "x: not found in a, b; `tprop data get y` downloads it, or put z there"),
+            (
+                CorpusError::NotUtf8 { path: path(), line: 2, offset: 6, byte: 0xff },
+                "a.txt: line 2, byte 6: not UTF-8 (0xff); data.level=byte reads any file, or convert it with iconv",
+            ),
+            (
+                CorpusError::Utf16(path()),
+                "a.txt: looks like UTF-16 or UTF-32; convert it first with `iconv -f UTF-16 -t UTF-8`, or set \
+                 data.level=byte to read it as bytes",
+            ),
+            (
+                CorpusError::Nul { path: path(), line: 2, offset: 6 },
+                "a.txt: line 2, byte 6: a NUL byte, so this is not a text file; data.level=byte reads any file",
+            ),
+            (
+                CorpusError::LongWord { path: path(), line: 2, offset: 6, limit: 9 },
+                "a.txt: line 2, byte 6: a word of more than 9 bytes; data.level=char or data.level=byte reads text without \
+                 spaces",
+            ),
+            (
+                CorpusError::ManyWords { path: path(), line: 2, limit: 9 },
+                "a.txt: line 2: more than 9 different words; data.level=char or data.level=byte needs far fewer tokens",
+            ),
+            (field(CorpusPart::Corpus, "max_vocab"), "data.max_vocab = 1: must be more"),
+            (field(CorpusPart::Synth, "vocab"), "synth.vocab = 1: must be more"),
+            (CorpusError::Empty { path: path(), bytes: 0 }, "a.txt: the file is empty; a corpus needs some text"),
+        ];
+        for (error, sentence) in cases {
+            assert_eq!(corpus_error(&error), sentence);
+        }
+    }
 
     fn field(field: &'static str, found: &str, wanted: &'static str, why: Why) -> TrainError {
         TrainError::Method(MethodError::Field { field, found: found.into(), wanted, why })
@@ -175,9 +247,8 @@ mod tests {
                 "train.accumulate is for bptt; under btprop use more btprop.blocks or train.streams",
             ),
             (
-                field("model.cell", "gru", "mult or mult_gated", Why::NoClosedForm),
-                "method=least_squares has no closed form for model.cell=gru: use model.cell=mult or \
-                 mult_gated, or method=btprop",
+                field("cell", "gru", "mult or mult_gated", Why::NoClosedForm),
+                "method=least_squares has no closed form for model.cell=gru: use model.cell=mult or mult_gated, or method=btprop",
             ),
             (
                 field("ranks", "3", "1", Why::NoClosedForm),

@@ -298,8 +298,8 @@ fn the_rest_is_refused_with_a_way_out() {
     let mult = CellKind::Mult;
     let closed = Why::NoClosedForm;
     let cases = [
-        (CellKind::Gru, 1, good.clone(), ("model.cell", "gru", "mult or mult_gated", closed)),
-        (mult, 2, good.clone(), ("model.layers", "2", "1", closed)),
+        (CellKind::Gru, 1, good.clone(), ("cell", "gru", "mult or mult_gated", closed)),
+        (mult, 2, good.clone(), ("layers", "2", "1", closed)),
         (mult, 1, LeastSquaresConfig { ridge: 0.0, ..good.clone() }, ("ridge", "0", "above 0", Why::NoScale)),
         (mult, 1, LeastSquaresConfig { ridge: f64::NAN, ..good.clone() }, ("ridge", "NaN", "above 0", Why::NoScale)),
         (mult, 1, LeastSquaresConfig { states: held, ..good.clone() }, ("states.rate", "0", "above 0", Why::NoScale)),

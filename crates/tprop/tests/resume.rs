@@ -1,6 +1,6 @@
 //! A run that is stopped, written to bytes, read back and continued in a fresh trainer goes on bit for bit: same weights, same
 //! events but for the time that passed. Runs are stopped at every place where a watcher is asked, also in the middle of a
-//! pass over several pieces.
+//! pass over several chunks.
 
 mod common;
 use common::{CELLS, VOCAB, duals, plain, tokens};
@@ -20,7 +20,7 @@ const RULES: [&str; 6] = ["sgd", "nag", "adagrad", "rmsprop", "adadelta", "adam"
 /// Every method, mode, solver, init and constraint at least once.
 fn methods() -> Vec<(&'static str, MethodConfig)> {
     let bptt = |batch| MethodConfig::Bptt(BpttConfig { window: 2, streams: 34, batch });
-    // 10 streams × 8 blocks = 80 rows: pieces of 32, 32 and 16.
+    // 10 streams × 8 blocks = 80 rows: chunks of 32, 32 and 16.
     let states = StateConfig { steps: 2, rate: 0.1, ..plain(10, 8, 2).states };
     let base = BtpropConfig { states, ..plain(10, 8, 2) };
     let full = BtpropConfig { batch: Batch::Full, ..base.clone() };
@@ -60,13 +60,41 @@ fn methods() -> Vec<(&'static str, MethodConfig)> {
     ];
     let mut all = vec![
         ("bptt", bptt(Batch::Mini { accumulate: 1 })),
-        // So many updates that not every one is told.
+        // So many updates that not every one is recorded.
         ("long bptt", MethodConfig::Bptt(BpttConfig { window: 2, streams: 2, batch: Batch::Mini { accumulate: 1 } })),
         ("bptt, accumulated", bptt(Batch::Mini { accumulate: 2 })),
         ("full bptt", bptt(Batch::Full)),
     ];
     all.extend(btprop.map(|(name, config)| (name, MethodConfig::Btprop(config))));
     all
+}
+
+/// Closed-form steps, over windows of several chunks.
+#[cfg(feature = "least-squares")]
+fn least_squares() -> [(&'static str, MethodConfig); 3] {
+    let base = LeastSquaresConfig {
+        blocks: 30,
+        streams: 3,
+        batch: Batch::Mini { accumulate: 1 },
+        duals: None,
+        lambda: 0.3,
+        lambda_schedule: LambdaSchedule::Constant,
+        init: Init::Parallel { sweeps: 2 },
+        first: First::Fixed,
+        last: Last::None,
+        states: ProximalConfig { steps: 2, rate: 0.1, scale: StateScale::Block, tolerance: 0.0 },
+        theta_steps: 2,
+        ridge: 1.0,
+        ignore: Ignore::None,
+    };
+    let duals = |before_theta| Some(LeastSquaresDuals { duals: duals(0.5), before_theta });
+    let settling = ProximalConfig { steps: 5, tolerance: 0.02, ..base.states };
+    [
+        ("least squares", base.clone()),
+        ("least squares, duals first", LeastSquaresConfig { duals: duals(true), states: settling, ..base.clone() }),
+        ("full least squares", LeastSquaresConfig { batch: Batch::Full, duals: duals(false), ..base }),
+    ]
+    .map(|(name, config)| (name, MethodConfig::LeastSquares(config)))
 }
 
 /// Remembers what a run tells, and stops it at the `patience`-th question.
@@ -188,6 +216,16 @@ fn every_method_with_every_cell_resumes_anywhere() {
     for (name, method) in methods() {
         for (i, cell) in CELLS.into_iter().enumerate() {
             check(name, &method, cell, 1 + i % 2, RULES[i], &[1]);
+        }
+    }
+}
+
+#[cfg(feature = "least-squares")]
+#[test]
+fn least_squares_resumes_anywhere() {
+    for (name, method) in least_squares() {
+        for (cell, rule) in [(CellKind::MultGated, "adagrad"), (CellKind::Mult, "adam")] {
+            check(name, &method, cell, 1, rule, &[1, 3]);
         }
     }
 }

@@ -37,6 +37,7 @@ fn check_btprop(c: &Config) -> Result<(), SettingError> {
         ));
     }
     if c.theta_solver == ThetaSolver::LeastSquares {
+        check_least_squares(c)?;
         let no_closed_form = [
             (loss != LossOn::Free, "btprop.loss", loss.to_string(), "free"),
             (c.btprop.penalty != Penalty::L2, "btprop.penalty", c.btprop.penalty.to_string(), "l2"),
@@ -49,7 +50,6 @@ fn check_btprop(c: &Config) -> Result<(), SettingError> {
                  btprop.theta_solver=gradient"
             ));
         }
-        check_least_squares(c)?;
     }
     if let Constraint::Sparse(k) = c.btprop.constraint
         && k > hidden
@@ -70,7 +70,7 @@ fn check_least_squares(c: &Config) -> Result<(), SettingError> {
     }
     if let Solver::Alm { .. } = c.btprop.solver {
         return Err(SettingError::together(
-            "least squares has no closed form for the joint steps of btprop.solver=alm: use btprop.solver=admm or penalty",
+            "least squares has no closed form for btprop.solver=alm: use btprop.solver=admm or penalty",
         ));
     }
     Ok(())

@@ -252,7 +252,12 @@ fn refusals_say_what_is_allowed() {
 fn what_has_no_closed_form_is_refused() {
     let good =
         ["method=btprop", "btprop.theta_solver=least_squares", "model.cell=mult", "btprop.loss=free", "btprop.block=1"];
-    assert!(matches!(arguments(&good).unwrap().method(), MethodConfig::LeastSquares(_)));
+    let old = arguments(&good).unwrap();
+    assert!(matches!(old.method(), MethodConfig::LeastSquares(_)) && old.old_least_squares());
+    let new = arguments(&["method=least_squares", "model.cell=mult"]).unwrap();
+    assert!(new.method() == old.method() && !new.old_least_squares());
+    // Of BTPROP's own settings it knows nothing.
+    assert!(new.applies("btprop.lambda") && !new.applies("btprop.penalty"));
     for (bad, way) in [
         ("btprop.penalty=kl", "use btprop.penalty=l2"),
         ("btprop.constraint=box", "use btprop.constraint=none"),
@@ -270,6 +275,8 @@ fn combinations_name_the_way_out() {
         (&["method=btprop", "btprop.loss=free"][..], "btprop.block=1"),
         (&["method=btprop", "btprop.theta_solver=least_squares"], "model.cell=mult"),
         (&["method=btprop", "btprop.theta_solver=least_squares", "model.cell=mult"], "btprop.loss=free"),
+        (&["method=least_squares"], "model.cell=mult"),
+        (&["method=least_squares", "model.cell=mult", "btprop.solver=alm"], "btprop.solver=admm"),
         (&["method=btprop", "btprop.constraint=sparse:8", "model.hidden=4"], "sparse:4 or less"),
         (&["model.tied=true", "model.embed=5"], "leave model.embed out"),
         (&["train.batch=full", "train.accumulate=2"], "leave one of them out"),

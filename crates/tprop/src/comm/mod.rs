@@ -200,6 +200,14 @@ pub fn largest(comm: &dyn Comm, value: f64) -> f64 {
     all.into_iter().fold(f64::NEG_INFINITY, f64::max)
 }
 
+/// For work that cannot be shared.
+///
+/// # Errors
+/// If there are other ranks: how many there are in all.
+pub fn ensure_alone(comm: &dyn Comm) -> Result<(), usize> {
+    if comm.size() == 1 { Ok(()) } else { Err(comm.size()) }
+}
+
 /// Asks a question on which ranks that work side by side could not agree: false wherever there are others.
 pub fn ask_if_alone(comm: &dyn Comm, ask: impl FnOnce() -> bool) -> bool {
     comm.size() == 1 && ask()

@@ -3,14 +3,14 @@
 use super::Split;
 use std::path::PathBuf;
 
-/// Why a corpus could not be had. Each message names the place and the way out.
+/// Why a corpus could not be had. Each message names the place; the program adds the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// Neither a path nor a known name.
-    #[error("{0}: there is no such file or directory, and no data set of that name (`tprop data list` shows them)")]
+    #[error("{0}: there is no such file or directory, and no data set of that name")]
     Missing(String),
     /// A known data set that is not on this machine.
-    #[error("{name}: not found in {}; `tprop data get {get}` downloads it, or put {files} there", list(.looked))]
+    #[error("{name}: not found in {}; it consists of {files}", list(.looked))]
     NotHere {
         /// The data set.
         name: String,
@@ -46,7 +46,7 @@ pub enum CorpusError {
         source: std::io::Error,
     },
     /// Bytes that are not text.
-    #[error("{}: line {line}, byte {offset}: not UTF-8 (0x{byte:02x}); data.level=byte reads any file, or convert it with iconv", .path.display())]
+    #[error("{}: line {line}, byte {offset}: not UTF-8 (0x{byte:02x})", .path.display())]
     NotUtf8 {
         /// The file.
         path: PathBuf,
@@ -58,10 +58,10 @@ pub enum CorpusError {
         byte: u8,
     },
     /// UTF-16 or UTF-32.
-    #[error("{}: looks like UTF-16 or UTF-32; convert it first with `iconv -f UTF-16 -t UTF-8`, or set data.level=byte to read it as bytes", .0.display())]
+    #[error("{}: looks like UTF-16 or UTF-32", .0.display())]
     Utf16(PathBuf),
     /// A zero byte in a text.
-    #[error("{}: line {line}, byte {offset}: a NUL byte, so this is not a text file; data.level=byte reads any file", .path.display())]
+    #[error("{}: line {line}, byte {offset}: a NUL byte, so this is not a text file", .path.display())]
     Nul {
         /// The file.
         path: PathBuf,
@@ -71,7 +71,7 @@ pub enum CorpusError {
         offset: u64,
     },
     /// No white space for too long.
-    #[error("{}: line {line}, byte {offset}: a word of more than {limit} bytes; data.level=char or data.level=byte reads text without spaces", .path.display())]
+    #[error("{}: line {line}, byte {offset}: a word of more than {limit} bytes", .path.display())]
     LongWord {
         /// The file.
         path: PathBuf,
@@ -83,7 +83,7 @@ pub enum CorpusError {
         limit: usize,
     },
     /// More different words than memory should hold.
-    #[error("{}: line {line}: more than {limit} different words; data.level=char or data.level=byte needs far fewer tokens", .path.display())]
+    #[error("{}: line {line}: more than {limit} different words", .path.display())]
     ManyWords {
         /// The file.
         path: PathBuf,
@@ -122,16 +122,27 @@ pub enum CorpusError {
         /// Least length.
         needed: usize,
     },
-    /// A setting without sense.
-    #[error("{name} = {value}: {wanted}")]
-    Setting {
-        /// Its dotted name.
-        name: &'static str,
+    /// A field of a configuration without sense.
+    #[error("{field} = {value}: {wanted}")]
+    Field {
+        /// Which configuration.
+        of: CorpusPart,
+        /// Its field.
+        field: &'static str,
         /// As given.
         value: String,
         /// What is accepted.
         wanted: String,
     },
+}
+
+/// Which configuration a field is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CorpusPart {
+    /// [`super::CorpusConfig`]
+    Corpus,
+    /// [`super::SynthConfig`]
+    Synth,
 }
 
 fn list(paths: &[PathBuf]) -> String {

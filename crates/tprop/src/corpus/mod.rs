@@ -17,7 +17,7 @@ mod read;
 pub mod synth;
 
 pub use crate::vocab::Level;
-pub use error::CorpusError;
+pub use error::{CorpusError, CorpusPart};
 pub use find::{DATASETS, Dataset, places};
 pub use inspect::{Inspection, inspect};
 pub use synth::SynthConfig;
@@ -241,7 +241,7 @@ const ENOUGH_LINES: usize = 100;
 /// ```
 ///
 /// # Errors
-/// If there is no such corpus, it cannot be read as text, is too short, or a setting has no sense.
+/// If there is no such corpus, it cannot be read as text, is too short, or a field of the configuration has no sense.
 pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, CorpusError> {
     check(config)?;
     let Some(source) = &config.source else { return built_in(config, synth) };
@@ -249,8 +249,9 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
     let set = found.dataset();
     let level = match set.filter(|set| set.level == Level::Char) {
         Some(set) if config.level == Level::Byte => {
-            return Err(CorpusError::Setting {
-                name: "data.level",
+            return Err(CorpusError::Field {
+                of: CorpusPart::Corpus,
+                field: "level",
                 value: config.level.to_string(),
                 wanted: format!("{} is read as characters; {} can be read as bytes", set.name, set.get),
             });
@@ -306,17 +307,17 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
 }
 
 fn check(config: &CorpusConfig) -> Result<(), CorpusError> {
-    let setting = |name, value: usize, wanted: &str| {
-        Err(CorpusError::Setting { name, value: value.to_string(), wanted: wanted.to_owned() })
+    let refuse = |field, value: usize, wanted: &str| {
+        Err(CorpusError::Field { of: CorpusPart::Corpus, field, value: value.to_string(), wanted: wanted.to_owned() })
     };
     match config {
         CorpusConfig { max_vocab: Some(n @ 0..3), .. } => {
-            setting("data.max_vocab", *n, "must be at least 3: <unk>, <eos> and a word")
+            refuse("max_vocab", *n, "must be at least 3: <unk>, <eos> and a word")
         }
         CorpusConfig { max_tokens: Some(n @ 0..NEEDED), .. } => {
-            setting("data.max_tokens", *n, "must be at least 2: an input and its successor")
+            refuse("max_tokens", *n, "must be at least 2: an input and its successor")
         }
-        CorpusConfig { min_count: Some(n @ 0), .. } => setting("data.min_count", *n, "must be at least 1"),
+        CorpusConfig { min_count: Some(n @ 0), .. } => refuse("min_count", *n, "must be at least 1"),
         _ => Ok(()),
     }
 }
@@ -329,15 +330,15 @@ fn long_enough(tokens: &Tokens, path: &std::path::Path, split: Split) -> Result<
 }
 
 fn built_in(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, CorpusError> {
-    let within = |name, value: usize, range: std::ops::RangeInclusive<usize>| {
+    let within = |field, value: usize, range: std::ops::RangeInclusive<usize>| {
         if range.contains(&value) {
             return Ok(());
         }
         let wanted = format!("must be from {} to {}", range.start(), range.end());
-        Err(CorpusError::Setting { name, value: value.to_string(), wanted })
+        Err(CorpusError::Field { of: CorpusPart::Synth, field, value: value.to_string(), wanted })
     };
-    within("synth.vocab", synth.vocab, SynthConfig::VOCAB)?;
-    within("synth.tokens", synth.tokens, SynthConfig::TOKENS)?;
+    within("vocab", synth.vocab, SynthConfig::VOCAB)?;
+    within("tokens", synth.tokens, SynthConfig::TOKENS)?;
     let language = Language::new(synth.vocab);
     let lengths = [synth.tokens, synth.held_out(), synth.held_out()];
     let text = |i: usize| language.text(synth.seed, Split::ALL[i].name(), lengths[i]).into_iter().collect();
@@ -425,8 +426,9 @@ fn number(
     if cut {
         kept.truncate(room - usize::from(own_unk.is_none()));
         if kept.iter().all(|&i| special(&words[i])) {
-            return Err(CorpusError::Setting {
-                name: "data.min_count",
+            return Err(CorpusError::Field {
+                of: CorpusPart::Corpus,
+                field: "min_count",
                 value: min_count.to_string(),
                 wanted: "no word of the corpus occurs that often".to_owned(),
             });

@@ -19,7 +19,7 @@ pub enum MethodError {
     /// A value that cannot be honoured.
     #[error("{field} is {found}; {wanted} is wanted: {why:?}")]
     Field {
-        /// Its path in the configuration (a field of the model's begins with `model`).
+        /// Its path in the configuration of the method or of the model.
         field: &'static str,
         /// Its value.
         found: String,

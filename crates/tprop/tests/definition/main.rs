@@ -27,7 +27,7 @@ use tprop::optim::{OptimConfig, Rule};
 use tprop::train::TrainConfig;
 
 /// Whether the library's `state_move` is the mean over the states that may move. If not, it divides by the boundaries inside a window.
-const STATE_MOVE_IS_A_MEAN_OVER_MOVABLE_STATES: bool = false;
+const STATE_MOVE_IS_A_MEAN_OVER_MOVABLE_STATES: bool = true;
 
 const TOLERANCE: f64 = 1e-9;
 

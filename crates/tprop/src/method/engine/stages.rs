@@ -161,3 +161,84 @@ impl<T: Real> Engine<T> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{DualConfig, DualRule, First, Ignore, LambdaSchedule, Last, LossOn};
+    use super::super::super::{StateConfig, StateRule, StateScale};
+    use super::Stage::*;
+    use super::*;
+    use crate::objective::{Constraint, Penalty};
+
+    fn config() -> BtpropConfig {
+        BtpropConfig {
+            block: 2,
+            blocks: 4,
+            streams: 1,
+            batch: Batch::Mini { accumulate: 1 },
+            solver: Solver::Penalty,
+            lambda: 1.0,
+            lambda_schedule: LambdaSchedule::Constant,
+            penalty: Penalty::L2,
+            constraint: Constraint::None,
+            loss: LossOn::Predicted,
+            init: Init::Zero,
+            first: First::Fixed,
+            last: Last::None,
+            states: StateConfig {
+                steps: 2,
+                rate: 0.1,
+                rule: StateRule::Sgd,
+                scale: StateScale::Block,
+                clip: 0.0,
+                tolerance: 0.0,
+            },
+            starts: Starts::Moving,
+            theta_steps: 1,
+            ignore: Ignore::None,
+            staleness: 0,
+        }
+    }
+
+    fn stages(config: &BtpropConfig, epoch: u64, settled: u64) -> Vec<Stage> {
+        let mut cursor = Cursor { settled, ..Cursor::default() };
+        cursor.plan(config, epoch);
+        cursor.stages
+    }
+
+    /// Checkpoints save a stage by its number (`btprop.done`), so these lists are part of their format.
+    #[test]
+    fn stages_have_the_numbers_that_checkpoints_know() {
+        let duals = DualConfig { rate: 0.1, rule: DualRule::Scaled, start_epoch: 2, stored: false };
+        let begin = [BeginStates, SettleStates];
+        let states = [StateGradient(0), MoveStates(0), StateGradient(1), MoveStates(1)];
+        let theta = [ThetaGradient(0), MoveTheta(0)];
+        let penalty = config();
+        assert_eq!(stages(&penalty, 1, 0), [&begin[..], &states, &theta, &[Finish]].concat());
+        assert_eq!(stages(&penalty, 1, 1), [&begin[..], &states[..2], &theta, &[Finish]].concat(), "settled");
+
+        let parallel = BtpropConfig { init: Init::Parallel { sweeps: 2 }, ..penalty.clone() };
+        let sweeps = [BeginStates, Sweep(0), TakeEnds(0), Sweep(1), TakeEnds(1), SettleStates];
+        assert_eq!(stages(&parallel, 1, 0), [&sweeps[..], &states, &theta, &[Finish]].concat());
+        let exact = BtpropConfig { init: Init::Sequential, ..penalty.clone() };
+        let follow = [BeginStates, ReceiveStart, Follow, SendEnd, SettleStates];
+        assert_eq!(stages(&exact, 1, 0), [&follow[..], &states, &theta, &[Finish]].concat());
+
+        let admm = |before_theta| BtpropConfig { solver: Solver::Admm { duals, before_theta }, ..penalty.clone() };
+        assert_eq!(stages(&admm(false), 1, 0), stages(&penalty, 1, 0), "duals rest in this epoch");
+        assert_eq!(stages(&admm(false), 2, 0), [&begin[..], &states, &theta, &[Duals, Finish]].concat());
+        assert_eq!(stages(&admm(true), 2, 0), [&begin[..], &states, &[Duals], &theta, &[Finish]].concat());
+        let alm = BtpropConfig { solver: Solver::Alm { duals, joint_steps: 2 }, ..penalty.clone() };
+        let joint = [JointGradient(0), MoveBoth(0), JointGradient(1), MoveBoth(1)];
+        assert_eq!(stages(&alm, 2, 1), [&begin[..], &joint, &[Duals, Finish]].concat());
+
+        // In batch mode later passes take up what is there, unless held starts have to be found again.
+        let full = BtpropConfig { batch: Batch::Full, ..parallel };
+        assert_eq!(stages(&full, 1, 0)[..6], sweeps);
+        assert_eq!(stages(&full, 2, 0)[..2], begin);
+        let held = BtpropConfig { starts: Starts::Held, ..full };
+        assert_eq!(stages(&held, 2, 0)[..6], sweeps);
+        let as_they_are = BtpropConfig { init: Init::Stored { sweeps: 0 }, ..held };
+        assert_eq!(stages(&as_they_are, 2, 0)[..2], begin);
+    }
+}

@@ -40,6 +40,7 @@ use super::{
     Batch, BtpropConfig, DualConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Solver, Starts,
     StateConfig, StateRule, StateScale,
 };
+use crate::comm::ensure_alone;
 use crate::objective::{Constraint, Penalty};
 use crate::real::Real;
 
@@ -263,13 +264,12 @@ fn check<T: Real>(config: &LeastSquaresConfig, learner: &Learner<T>, blocks: usi
         return Err(MethodError::Feature("least-squares"));
     }
     if Factor::of(shape.cell).is_empty() {
-        return no_closed_form("model.cell", &shape.cell.name(), "mult or mult_gated");
+        return no_closed_form("cell", &shape.cell.name(), "mult or mult_gated");
     }
     if shape.layers != 1 {
-        return no_closed_form("model.layers", &shape.layers, "1");
+        return no_closed_form("layers", &shape.layers, "1");
     }
-    let ranks = learner.comm.size();
-    if ranks != 1 {
+    if let Err(ranks) = ensure_alone(learner.comm) {
         return no_closed_form("ranks", &ranks, "1");
     }
     if !positive(config.ridge) {
