@@ -7,7 +7,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::Duration;
-use tprop::kernel::softmax::{Slopes, Softmax};
+use tprop::kernel::softmax::{Layer, Slopes, Softmax, Targets};
 use tprop::kernel::{Kernel, math, sum_squares, update, vectorize};
 use tprop::mat::{Mat, MatMut, Packed, Start, product};
 use tprop::rng::Draws;
@@ -102,7 +102,9 @@ fn output_layer(c: &mut Criterion) {
                     let theta = (products == 3).then_some(theta);
                     let dh = MatMut::new(&mut dh, n, h);
                     one.install(|| {
-                        softmax.slopes(&mut nats, dh, theta, x, &weight, &bias, &targets, 1.0, None);
+                        let layer = Layer { weight: &weight, bias: &bias };
+                        let targets = Targets { words: &targets, scale: 1.0, ignore: None };
+                        softmax.slopes(&mut nats, dh, theta, x, layer, targets);
                     });
                 });
             });

@@ -1,7 +1,7 @@
 //! Reading with past states that may move (the paper's aside on optimising over past h at test time).
 //!
 //! The text is read in blocks of B tokens, θ frozen. Before block k is predicted, the starts s_j of the w blocks before it take n plain
-//! gradient steps on the training objective of those blocks (L2, no duals), by the per-block slope:
+//! gradient steps on the training objective of those blocks (L2, no duals), by the per-block gradient:
 //!
 //! ```text
 //! Σ_{j=k−w}^{k−1}  (1/B) nats_j(s_j)  +  λ/2 ‖F_{j−1} − s_j‖²          F_j = F(s_j), where block j ends

@@ -75,7 +75,7 @@ impl<T: Real> Reader<T> {
         self.read_unless(model, params, text, streams, &mut || false).expect("nobody asked to stop")
     }
 
-    /// The same, given up as soon as `stop` (asked between pieces of work) returns true.
+    /// The same, given up as soon as `stop` (asked between chunks of work) returns true.
     pub fn read_unless<'a>(
         &mut self,
         model: &Model<T>,

@@ -7,7 +7,7 @@
 //! backward: backward (from the gradient in the end states to ∂θ, if wanted, and the gradient in the starts, if wanted)
 //! ```
 //!
-//! The forward of each part stands next to its backward: [`embedding`], [`recurrence`], [`output`].
+//! The forward of each part stands next to its backward: `embedding.rs`, `recurrence.rs`, `output.rs`.
 //!
 //! A caller that needs no softmax (dual step, init sweeps) leaves `loss` out; one that needs no ∂θ (state step) hands in no
 //! gradients; one whose starts did not move (`starts=held`) runs `backward` again with another pull. Rows are blocks,

@@ -74,14 +74,15 @@ impl<T: Real> Model<T> {
     ) {
         let since = Instant::now();
         let Output { softmax, nats, targets, clock } = output;
-        let (w, b) = (params.get(self.out_weight), params.get(self.out_bias));
+        let layer = softmax::Layer { weight: params.get(self.out_weight), bias: params.get(self.out_bias) };
+        let Weight { scale, ignore } = weight;
         let products = 2 + usize::from(grads.is_some());
         let theta = grads.map(|grads| {
             let (weight, bias, keep) = grads.add_to_pair(self.out_weight, self.out_bias);
             softmax::Slopes { weight, bias, keep }
         });
         let before = softmax.forward_seconds;
-        softmax.slopes(nats, dh, theta, h, w, b, targets, weight.scale, weight.ignore);
+        softmax.slopes(nats, dh, theta, h, layer, softmax::Targets { words: targets, scale, ignore });
         let forward = softmax.forward_seconds - before;
         clock.count(products * targets.len(), self.config.vocab, self.config.hidden);
         clock.book_both(since, (Part::SoftmaxForward, forward), Part::SoftmaxBackward);

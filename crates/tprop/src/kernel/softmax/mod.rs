@@ -69,10 +69,23 @@ pub struct Slopes<'a, T> {
 }
 
 /// The layer's weights, V × H and V.
-#[derive(Clone, Copy)]
-struct Layer<'a, T> {
-    weight: &'a [T],
-    bias: &'a [T],
+#[derive(Clone, Copy, Debug)]
+pub struct Layer<'a, T> {
+    /// W
+    pub weight: &'a [T],
+    /// b
+    pub bias: &'a [T],
+}
+
+/// What the tokens should predict, and how much that counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets<'a, T> {
+    /// One word for each token.
+    pub words: &'a [u32],
+    /// Gradients are multiplied with this.
+    pub scale: T,
+    /// Tokens that should predict this word count nothing.
+    pub ignore: Option<u32>,
 }
 
 /// How one piece of tokens is cut.
@@ -133,37 +146,34 @@ impl<T: Real> Softmax<T> {
 
     /// `nats[i] = −log softmax(W h_i + b)[targets[i]]`; h: n × H, weight: V × H, bias: V.
     pub fn nats(&mut self, nats: &mut [T], h: Mat<T>, weight: &[T], bias: &[T], targets: &[u32]) {
-        let layer = Layer::new(weight, bias, h.cols());
+        let layer = Layer { weight, bias };
+        layer.check(h.cols());
         check_targets(nats.len(), h.rows(), targets, bias.len(), None);
         for from in (0..h.rows()).step_by(PIECE) {
             let to = h.rows().min(from + PIECE);
             let cut = Cut::new::<T>(path(), to - from, bias.len(), h.cols());
-            self.forward(&cut, h.rows_range(from, to), layer, &targets[from..to], Keep::default());
-            self.finish(&cut, &mut nats[from..to], &targets[from..to], T::ONE, None);
+            let targets = Targets { words: &targets[from..to], scale: T::ONE, ignore: None };
+            self.forward(&cut, h.rows_range(from, to), layer, targets.words, Keep::default());
+            self.finish(&cut, &mut nats[from..to], targets);
         }
     }
 
-    /// The same, and dh = scale · ∂(Σ nats)/∂h (overwritten), and the slopes in weight and bias times `scale`.
-    /// Tokens whose target is `ignore` have nats and slopes 0.
-    #[allow(clippy::too_many_arguments)]
+    /// The same, and dh = scale · ∂(Σ nats)/∂h (overwritten), and the gradients in weight and bias times `scale`.
     pub fn slopes(
         &mut self,
         nats: &mut [T],
         mut dh: MatMut<T>,
         mut theta: Option<Slopes<T>>,
         h: Mat<T>,
-        weight: &[T],
-        bias: &[T],
-        targets: &[u32],
-        scale: T,
-        ignore: Option<u32>,
+        layer: Layer<T>,
+        targets: Targets<T>,
     ) {
-        let layer = Layer::new(weight, bias, h.cols());
-        let (n, v) = (h.rows(), bias.len());
-        check_targets(nats.len(), n, targets, v, ignore);
+        layer.check(h.cols());
+        let (n, v) = (h.rows(), layer.bias.len());
+        check_targets(nats.len(), n, targets.words, v, targets.ignore);
         assert_eq!(dh.shape(), (n, h.cols()), "shape of dh");
         if let Some(s) = &mut theta {
-            assert_eq!((s.weight.len(), s.bias.len()), (weight.len(), v), "shape of the slopes");
+            assert_eq!((s.weight.len(), s.bias.len()), (layer.weight.len(), v), "shape of the gradients");
             if n == 0 && !s.keep {
                 s.weight.fill(T::ZERO);
                 s.bias.fill(T::ZERO);
@@ -172,18 +182,23 @@ impl<T: Real> Softmax<T> {
         let piece = if theta.is_some() { self.tokens_of_a_piece(v) } else { PIECE };
         for from in (0..n).step_by(piece) {
             let to = n.min(from + piece);
-            let (h, targets) = (h.rows_range(from, to), &targets[from..to]);
+            let (h, targets) = (h.rows_range(from, to), Targets { words: &targets.words[from..to], ..targets });
             let cut = Cut::new::<T>(path(), to - from, v, h.cols());
             let since = Instant::now();
-            let share =
-                self.forward(&cut, h, layer, targets, Keep { slopes: true, tiles: theta.is_some(), logits: None });
+            let share = self.forward(
+                &cut,
+                h,
+                layer,
+                targets.words,
+                Keep { slopes: true, tiles: theta.is_some(), logits: None },
+            );
             self.forward_seconds += share * since.elapsed().as_secs_f64();
             let since = Instant::now();
-            self.finish(&cut, &mut nats[from..to], targets, scale, ignore);
+            self.finish(&cut, &mut nats[from..to], targets);
             self.forward_seconds += since.elapsed().as_secs_f64();
-            self.slopes_in_h(&cut, dh.rows_range_mut(from, to), layer, targets, scale, ignore);
+            self.slopes_in_h(&cut, dh.rows_range_mut(from, to), layer, targets);
             if let Some(s) = &mut theta {
-                self.slopes_in_weights(&cut, s, h, targets, scale, ignore);
+                self.slopes_in_weights(&cut, s, h, targets);
                 s.keep = true; // the pieces after the first add to it
             }
         }
@@ -191,7 +206,8 @@ impl<T: Real> Softmax<T> {
 
     /// `out[i][j] = log softmax(W h_i + b)[j]`; for a few rows (generation).
     pub fn log_probs(&mut self, out: &mut [T], h: Mat<T>, weight: &[T], bias: &[T]) {
-        let (layer, v) = (Layer::new(weight, bias, h.cols()), bias.len());
+        let (layer, v) = (Layer { weight, bias }, bias.len());
+        layer.check(h.cols());
         assert_eq!(out.len(), h.rows() * v, "room for the logarithms");
         for (i, out) in out.chunks_mut(PIECE * v).enumerate() {
             let h = h.rows_range(i * PIECE, i * PIECE + out.len() / v);
@@ -262,12 +278,13 @@ impl<T: Real> Softmax<T> {
     }
 
     /// Nats, and each token's maximum and share: what its exponentials get multiplied with.
-    fn finish(&mut self, cut: &Cut, nats: &mut [T], targets: &[u32], scale: T, ignore: Option<u32>) {
+    fn finish(&mut self, cut: &Cut, nats: &mut [T], targets: Targets<T>) {
+        let Targets { words, scale, ignore } = targets;
         self.peaks.set_len(cut.padded());
         self.shares.set_len(cut.padded());
         for i in 0..cut.n {
             let (peak, sum) = self.peak_and_sum(cut, i);
-            let counts = ignore != Some(targets[i]);
+            let counts = ignore != Some(words[i]);
             nats[i] = if counts { (peak - self.hits.as_slice()[i]) + sum.ln() } else { T::ZERO };
             self.peaks.as_mut_slice()[i] = peak;
             self.shares.as_mut_slice()[i] = if counts { scale / sum } else { T::ZERO };
@@ -275,15 +292,8 @@ impl<T: Real> Softmax<T> {
     }
 
     /// dh from the lanes' sums.
-    fn slopes_in_h(
-        &mut self,
-        cut: &Cut,
-        dh: MatMut<T>,
-        layer: Layer<T>,
-        targets: &[u32],
-        scale: T,
-        ignore: Option<u32>,
-    ) {
+    fn slopes_in_h(&mut self, cut: &Cut, dh: MatMut<T>, layer: Layer<T>, targets: Targets<T>) {
+        let Targets { words, scale, ignore } = targets;
         let (w, h, padded) = (cut.width, cut.h, cut.padded());
         let (tops, peaks, shares) = (self.tops.as_slice(), self.peaks.as_slice(), self.shares.as_slice());
         let parts = Shared(self.parts.as_mut_slice().as_mut_ptr());
@@ -320,8 +330,8 @@ impl<T: Real> Softmax<T> {
                 for u in if j < i8 { u8 } else { 0 }..h {
                     row[u] = sum[u * w + j];
                 }
-                if ignore != Some(targets[i]) {
-                    let target = &layer.weight[targets[i] as usize * h..][..h];
+                if ignore != Some(words[i]) {
+                    let target = &layer.weight[words[i] as usize * h..][..h];
                     kernel::add_scaled(&mut row[..h], target, -scale);
                 }
             }
@@ -329,20 +339,13 @@ impl<T: Real> Softmax<T> {
     }
 
     /// The second pass over the tiles: slopes in weight and bias.
-    fn slopes_in_weights(
-        &mut self,
-        cut: &Cut,
-        theta: &mut Slopes<T>,
-        h: Mat<T>,
-        targets: &[u32],
-        scale: T,
-        ignore: Option<u32>,
-    ) {
+    fn slopes_in_weights(&mut self, cut: &Cut, theta: &mut Slopes<T>, h: Mat<T>, targets: Targets<T>) {
+        let Targets { words, scale, ignore } = targets;
         self.units.pack_with_ones(cut.path, h);
         let pass = Weights {
             cut: *cut,
             keep: theta.keep,
-            targets,
+            targets: words,
             scale,
             ignore,
             units: self.units.panels(),
@@ -379,11 +382,10 @@ const GROUP_BYTES: usize = 512 << 10;
 /// Tokens that go through the lanes together.
 const PIECE: usize = 2048;
 
-impl<'a, T: Real> Layer<'a, T> {
-    fn new(weight: &'a [T], bias: &'a [T], h: usize) -> Self {
-        assert_eq!(weight.len(), bias.len() * h, "weight is V × H, bias V");
-        assert!(!bias.is_empty(), "a vocabulary of no words");
-        Self { weight, bias }
+impl<T: Real> Layer<'_, T> {
+    fn check(&self, h: usize) {
+        assert_eq!(self.weight.len(), self.bias.len() * h, "weight is V × H, bias V");
+        assert!(!self.bias.is_empty(), "a vocabulary of no words");
     }
 }
 

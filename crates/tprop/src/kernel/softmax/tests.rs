@@ -98,11 +98,8 @@ impl<T: Real> Case<T> {
             MatMut::new(&mut o.dh, self.n, self.hidden),
             with_theta.then_some(theta),
             self.h(),
-            &self.weight,
-            &self.bias,
-            &self.targets,
-            self.scale,
-            self.ignore,
+            Layer { weight: &self.weight, bias: &self.bias },
+            Targets { words: &self.targets, scale: self.scale, ignore: self.ignore },
         );
         o
     }

@@ -1,5 +1,5 @@
 //! Least squares: target propagation with closed-form steps, for the multiplicative cells (the paper's footnote), with the loss on free states
-//! and B = 1. [`LeastSquares::window`] is its algorithm box; what it shares with [`super::Btprop`] stands in [`super::engine`].
+//! and B = 1. `LeastSquares::window` is its algorithm box; what it shares with [`super::Btprop`] stands in `method/engine`.
 //!
 //! Without a non-linearity the end of a block is linear in each factor of θ while the others are held, and affine in its start:
 //!
