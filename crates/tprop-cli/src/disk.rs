@@ -1,47 +1,16 @@
-//! What the disk would say, asked before it matters; and files that are whole or not there.
+//! What the disk would say, asked before it matters.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tprop::checkpoint::store::sync_dir;
+pub use tprop_report::files::{write_shared, write_whole};
+use tprop_report::numbers::bytes;
 
-use crate::console::bytes;
 use crate::failure::{Code, Failure, Outcome};
 
 /// The nearest directory above `path`, or `path` itself, that is there.
 fn existing(path: &Path) -> PathBuf {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     full.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/")).to_owned()
-}
-
-/// Writes a file and forces it onto the disk. A reader, or whoever comes after a crash, sees the old file or the new one, never half of
-/// one. For directories that a lock keeps for one process.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_by(".tmp", path, bytes)
-}
-
-/// As [`write_whole`], where other processes may be writing the same file.
-pub fn write_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_by(&format!(".{}.tmp", std::process::id()), path, bytes)
-}
-
-/// By way of a file whose name ends in `ending`.
-fn write_by(ending: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(ending);
-    let aside = PathBuf::from(aside);
-    let whole = || {
-        let mut file = File::create(&aside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)?;
-        match path.parent() {
-            Some(dir) if dir != Path::new("") => sync_dir(dir),
-            _ => sync_dir(Path::new(".")),
-        }
-    };
-    whole().inspect_err(|_| drop(fs::remove_file(&aside)))
 }
 
 /// Bytes that can still be written where `path` is or would be, if the system tells.

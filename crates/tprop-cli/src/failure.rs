@@ -6,6 +6,7 @@ use std::io;
 use tprop::checkpoint::CheckpointError;
 use tprop::corpus::CorpusError;
 use tprop::train::TrainError;
+use tprop_report::ReportError;
 
 use crate::disk;
 use crate::settings::SettingError;
@@ -86,6 +87,18 @@ impl From<SettingError> for Failure {
 impl From<CorpusError> for Failure {
     fn from(error: CorpusError) -> Self {
         Self::input(error)
+    }
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::Disk { path, source } => {
+                let failure = Self::disk(&path, &source);
+                Self::new(failure.code, format!("{}; --out chooses another place", failure.message))
+            }
+            ReportError::NoRuns(_) | ReportError::NotOurs(_) => Self::input(error),
+        }
     }
 }
 

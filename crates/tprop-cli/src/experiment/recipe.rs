@@ -3,10 +3,10 @@
 //! ```toml
 //! title = "…"                      # heading
 //! asks = "…"                       # the question, in a sentence or two
-//! set = { … }                      # settings of all cells
+//! set = { … }                      # settings of all entries
 //! [scale.quick]                    # and [scale.full]: their settings win over those of tables, rows and columns
 //! seeds = [1]                      # of the trials that count
-//! trials = 3                       # short trials per cell, the same number for every method
+//! trials = 3                       # short trials per entry, the same number for every method
 //! short = { train.epochs = 1 }     # what makes them short
 //! sizes = true                     # the paper's sizes can be compared with ours; without it only their order is
 //! set = { … }
@@ -14,7 +14,7 @@
 //! draw = 1                         # drawn by this seed; without it all points, with as many seeds as trials allow
 //! grid = { btprop.lambda = [1, 0.1], … }
 //! [[table]]
-//! name = "mini"                    # cells are called mini/ROW/COLUMN
+//! name = "mini"                    # entries are called mini/ROW/COLUMN
 //! title = "…"
 //! metric = "valid_ppl"             # also per column
 //! minus = "ROW"                    # figures are differences from this row
@@ -38,16 +38,15 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::grid::{Grid, shown};
+use super::grid::{Grid, MOST_TRIALS, shown};
 use super::metric::Metric;
-use super::study::{Cell, Plan, Search, Sizes, Study, Table};
-use super::sweep_file::MOST_TRIALS;
+use super::study::{Entry, Layout, Protocol, Search, Sizes, Study};
 use super::toml::{Section, Source};
 use super::trial::merge;
 use crate::settings::{SettingError, Typed};
 
 /// How much of an experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Minutes: the built-in language, small models
     Quick,
@@ -118,35 +117,32 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
             read_table(section, scale, &base, &amount, &searches, &mut study)?;
         }
     }
-    for cell in &study.cells {
-        let Plan::Search(search) = &cell.plan else { continue };
+    for entry in &study.entries {
+        let Protocol::Search(search) = &entry.protocol else { continue };
         let searched = |one: &&Typed| search.points.iter().flatten().any(|p| p.name == one.name);
         if let Some(one) = study.last.iter().find(searched) {
             let what = format!(
                 "{} is what the short trials of {} choose; leave it out, or write your own copy of the recipe",
-                one.name, cell.name
+                one.name, entry.name
             );
             return Err(SettingError::at(&one.place, what));
         }
     }
-    if study.cells.is_empty() {
+    if study.entries.is_empty() {
         return file.refuse(format!("there is nothing to run at scale {}", scale.name()));
     }
     if study.count() as u64 > MOST_TRIALS {
         return file.refuse(format!("{} trials; at most {MOST_TRIALS} are run: thin it out", study.count()));
     }
     study.check()?;
-    for (i, cell) in study.cells.iter().enumerate() {
+    for (i, entry) in study.entries.iter().enumerate() {
         let epochs = study.forecast(i).iter().map(|(_, trial)| trial.epochs()).max().unwrap_or(0);
-        if let Some(epoch) = cell.metric.epoch().filter(|epoch| *epoch > epochs) {
+        if let Some(epoch) = entry.metric.epoch().filter(|epoch| *epoch > epochs) {
             return file.refuse(format!(
                 "{}: there is no epoch {epoch} for metric {}, because trials have {epochs}",
-                cell.name,
-                cell.metric.name()
+                entry.name,
+                entry.metric.name()
             ));
-        }
-        if !cell.eval.is_empty() {
-            crate::args::check_eval(&cell.eval).or_else(|why| file.refuse(format!("{}: eval: {why}", cell.name)))?;
         }
     }
     Ok(study)
@@ -217,7 +213,7 @@ fn here(section: Section<'_>, scale: Scale) -> Result<bool, SettingError> {
     }
 }
 
-/// A part of a cell's name: it is typed behind `--only`.
+/// A part of an entry's name: it is typed behind `--only`.
 fn name_of(section: Section<'_>) -> Result<String, SettingError> {
     let name = section.needed("name")?;
     if name.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c)) {
@@ -337,7 +333,7 @@ fn read_table(
     study: &mut Study,
 ) -> Result<(), SettingError> {
     let name = name_of(section)?;
-    if study.tables.iter().any(|t| t.name == name) {
+    if study.layouts.iter().any(|t| t.name == name) {
         return section.refuse(format!("two tables are called {name}"));
     }
     let set = section.settings("set")?;
@@ -364,70 +360,70 @@ fn read_table(
     if !(tolerance.is_finite() && tolerance > 0.0) {
         return section.refuse("tolerance must be above 0: the part by which figures that agree may differ");
     }
-    let mut table = Table {
+    let mut layout = Layout {
         title: section.text("title")?.unwrap_or_else(|| name.clone()),
         columns: columns.iter().map(|c| c.label.clone()).collect(),
         rows: rows.iter().map(|r| r.label.clone()).collect(),
-        cells: Vec::new(),
+        entries: Vec::new(),
         sizes: if amount.sizes { Sizes::Comparable } else { Sizes::OtherScale },
         paper: Vec::new(),
         minus,
         tolerance,
         name: name.clone(),
     };
-    // Of each column, the cell above and the search by which it was found.
+    // Of each column, the entry above and the search by which it was found.
     let mut above: Vec<Option<(&str, usize)>> = vec![None; columns.len()];
     for row in &rows {
         if let Some(kind) = row.search.as_deref().filter(|kind| !searches.contains_key(kind)) {
             return row.section.refuse(format!("there is no [search.{}]", tprop::vocab::printable(kind)));
         }
-        let mut cells: Vec<usize> = Vec::new();
+        let mut entries: Vec<usize> = Vec::new();
         for (j, column) in columns.iter().enumerate() {
             let parts = [name.as_str(), &row.name, &column.name];
             let full = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
-            let plan = match &row.search {
-                None => Plan::Plain,
+            let protocol = match &row.search {
+                None => Protocol::Contest { points: vec![Vec::new()], halving: None },
                 Some(kind) => {
                     // The neighbour: to the left in the same row, or above in the first column, with the same search.
-                    let above = above[j].filter(|(search, _)| search == kind).map(|(_, cell)| cell);
-                    let neighbour = cells.last().copied().or(above);
+                    let above = above[j].filter(|(search, _)| search == kind).map(|(_, entry)| entry);
+                    let neighbour = entries.last().copied().or(above);
                     let points = &searches[kind.as_str()];
-                    Plan::Search(plan_search(row.section, points, amount.trials, &short, &full, neighbour)?)
+                    Protocol::Search(search(row.section, points, amount.trials, &short, &full, neighbour)?)
                 }
             };
             let set = merge(&[base, &set, &column.set, &row.set, &scaled]);
             part |= merge(&[&set, &study.last]).iter().any(|one| one.name == "data.max_tokens" && one.text != "0");
-            cells.push(study.cells.len());
-            study.cells.push(Cell {
+            entries.push(study.entries.len());
+            study.entries.push(Entry {
                 name: full,
                 set,
-                plan,
+                protocol,
                 seeds: amount.seeds.clone(),
                 metric: row.metric.unwrap_or(column.metric),
                 eval: row.eval.iter().chain(&column.eval).cloned().collect(),
             });
         }
-        for (j, cell) in cells.iter().enumerate() {
-            above[j] = row.search.as_deref().map(|search| (search, *cell));
+        for (j, entry) in entries.iter().enumerate() {
+            above[j] = row.search.as_deref().map(|search| (search, *entry));
         }
         let figure = |c: &Column| row.paper.get(c.number).copied().filter(|x| x.is_finite());
-        table.paper.push(columns.iter().map(figure).collect());
-        table.cells.push(cells);
+        layout.paper.push(columns.iter().map(figure).collect());
+        layout.entries.push(entries);
     }
     if part && amount.sizes {
-        table.sizes = Sizes::PartOfText;
+        layout.sizes = Sizes::PartOfText;
     }
-    study.tables.push(table);
+    study.layouts.push(layout);
     Ok(())
 }
 
 /// The same number of short trials for every method: all points of a small grid with several seeds, or drawn ones with one.
-fn plan_search(
+fn search(
     row: Section<'_>,
     points: &Points,
     trials: u64,
     short: &[Typed],
-    cell: &str,
+    entry: &str,
     neighbour: Option<usize>,
 ) -> Result<Search, SettingError> {
     let short = short.to_vec();
@@ -435,16 +431,15 @@ fn plan_search(
     match points.draw {
         Some(_) if all < trials => row.refuse(format!("its search has {all} points, but trials = {trials}")),
         Some(seed) => {
-            let take = trials as usize;
-            let points = points.grid.shuffled(seed, cell).into_iter().take(take).collect();
-            Ok(Search { short, points, take, seeds: vec![1], neighbour })
+            let points = points.grid.shuffled(seed, entry).into_iter().take(trials as usize).collect();
+            Ok(Search { short, points, seeds: vec![1], neighbour })
         }
         None if !trials.is_multiple_of(all) => {
             row.refuse(format!("its search has {all} points, and trials = {trials} is not a multiple of that"))
         }
         None => {
             let (seeds, points) = ((1..=trials / all).collect(), (0..all).map(|i| points.grid.point(i)).collect());
-            Ok(Search { short, points, take: all as usize, seeds, neighbour: None })
+            Ok(Search { short, points, seeds, neighbour: None })
         }
     }
 }

@@ -10,13 +10,13 @@ mod parallel;
 mod scale;
 
 pub use dots::{Dot, Dots};
-pub use heat::{Heat, HeatCell};
+pub use heat::{Heat, Tile};
 pub use lines::{Lines, Point, Series};
 pub use parallel::{Parallel, ParallelAxis, Thread};
 
 use std::fmt::Write as _;
 
-use super::text::{cut, html, html_lines};
+use crate::text::{cut, html, html_lines};
 
 /// Colours and lines of all plots.
 pub const STYLE: &str = include_str!("plot.css");

@@ -2,7 +2,7 @@
 
 use super::scale::{Scale, tick_text};
 use super::{Canvas, Hang, LETTER, Shape};
-use crate::report::groups::number;
+use crate::groups::number;
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]
