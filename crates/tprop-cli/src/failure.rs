@@ -8,7 +8,7 @@ use tprop::corpus::CorpusError;
 use tprop::train::TrainError;
 use tprop_report::ReportError;
 
-use crate::disk;
+use crate::room;
 use crate::settings::SettingError;
 
 /// Exit codes, as documented.
@@ -65,7 +65,7 @@ impl Failure {
 
     fn unwritten(path: &std::path::Path, error: &io::Error, needed: Option<u64>) -> Self {
         let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let room = if full { disk::told(path, needed) } else { String::new() };
+        let room = if full { room::words(path, needed) } else { String::new() };
         Self::new(Code::Disk, format!("{}: cannot be written ({error}){room}", path.display()))
     }
 

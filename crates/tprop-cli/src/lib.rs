@@ -1,25 +1,39 @@
 //! The program: commands, settings, progress. All mathematics is in the library `tprop`.
 //!
 //! A library of its own, so that tests, fuzz targets and other front ends reach its readers; the binary only calls [`program`].
+//!
+//! A module uses only those above it in the list below; `tests/order.rs` checks it.
+//!
+//! ```text
+//! launcher, settings, room, failure     the environment, the settings, the disk; how a command ends
+//! console, disk, signals                where text goes, what can be written, Ctrl-C
+//! describe, prepare, measure            a run's settings for reports; corpus, model and memory; the measuring loop
+//! run, lines, progress, tensorboard     a run's directory and what is shown while it trains
+//! plan, cluster, fetch                  what a cluster would give, the ranks of one, downloads
+//! experiment                            grids and the paper's tables
+//! args, commands                        the command line, and what it asks for
+//! ```
 
-mod args;
-mod cluster;
-mod commands;
-mod console;
-mod describe;
-mod disk;
-mod experiment;
-mod failure;
-mod fetch;
-mod lines;
-mod measure;
-mod plan;
-mod prepare;
-mod progress;
-mod run;
+mod launcher;
 mod settings;
+mod room;
+mod failure;
+mod console;
+mod disk;
 mod signals;
+mod describe;
+mod prepare;
+mod measure;
+mod run;
+mod lines;
+mod progress;
 mod tensorboard;
+mod plan;
+mod cluster;
+mod fetch;
+mod experiment;
+mod args;
+mod commands;
 
 use std::process::ExitCode;
 
