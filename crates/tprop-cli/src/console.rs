@@ -35,3 +35,50 @@ pub fn coloured() -> bool {
 pub fn columns() -> usize {
     terminal_size::terminal_size_of(io::stderr()).map_or(80, |(terminal_size::Width(w), _)| usize::from(w))
 }
+
+/// Lines on a terminal that are drawn again and again. Lines that stay are written above them, or alone where there is no terminal.
+#[derive(Debug)]
+pub struct Live {
+    quiet: bool,
+    terminal: bool,
+    /// So many lines stand on the terminal, and must be wiped before anything else is written.
+    drawn: usize,
+}
+
+impl Live {
+    /// Nothing is shown if `quiet`.
+    pub fn new(quiet: bool) -> Self {
+        Self { quiet, terminal: live(), drawn: 0 }
+    }
+
+    /// Whether lines are drawn.
+    pub fn draws(&self) -> bool {
+        self.terminal && !self.quiet
+    }
+
+    /// Draws lines in the place of the last ones, cut to the width of the terminal.
+    pub fn draw(&mut self, lines: &[String]) {
+        self.wipe();
+        let width = columns().saturating_sub(1);
+        let mut err = io::stderr().lock();
+        for line in lines {
+            let _ = writeln!(err, "{}", line.chars().take(width).collect::<String>());
+        }
+        self.drawn = lines.len();
+    }
+
+    /// Writes a line that stays.
+    pub fn line(&mut self, text: &str) {
+        self.wipe();
+        if !self.quiet {
+            note(text);
+        }
+    }
+
+    /// Removes what was drawn.
+    pub fn wipe(&mut self) {
+        if self.drawn > 0 {
+            let _ = write!(io::stderr().lock(), "\x1b[{}A\x1b[J", std::mem::take(&mut self.drawn));
+        }
+    }
+}

@@ -8,7 +8,7 @@ use tprop::vocab::printable;
 use crate::document::{Block, Figure, Section};
 use crate::groups::{Group, Varying, axes, describe, number};
 use crate::numbers::ppl;
-use crate::plot::{Dot, Dots, Heat, Lines, Parallel, ParallelAxis, Plot, Point, Series, Thread, Tile};
+use crate::plot::{Dot, Dots, Heat, Lines, Parallel, ParallelAxis, Point, Series, Thread, Tile};
 use crate::results::{reference, same_text};
 use crate::run::RunData;
 
@@ -71,7 +71,7 @@ fn dots(runs: &[RunData], groups: &[Group<'_>]) -> Option<Figure> {
     let (rules, below) = reference(runs, rows.iter().map(|r| r.mean));
     caption += &below;
     let plot = Dots { title: "Best validation perplexity".into(), x: "perplexity".into(), rows, rules };
-    Some(Figure { name: "comparison".into(), caption, plot: Plot::Dots(plot) })
+    Some(Figure { name: "comparison".into(), caption, plot: Box::new(plot) })
 }
 
 /// Perplexity against the number with the most values that every run has; a curve for each combination of the other settings.
@@ -116,11 +116,7 @@ fn over_one(runs: &[RunData], groups: &[Group<'_>], axes: &[Varying]) -> Option<
         rules,
     };
     let caption = if seeds { "Mean over seeds, bars: ± sample deviation." } else { "" };
-    Some(Figure {
-        name: "figure".into(),
-        caption: format!("{caption}{below}").trim().to_owned(),
-        plot: Plot::Lines(plot),
-    })
+    Some(Figure { name: "figure".into(), caption: format!("{caption}{below}").trim().to_owned(), plot: Box::new(plot) })
 }
 
 /// The two numbers with the most values, once for each combination of the words.
@@ -171,7 +167,7 @@ fn heat_maps(groups: &[Group<'_>], axes: &[Varying]) -> Vec<Figure> {
             tiles,
         };
         let file = if several { format!("heat-{}", i + 1) } else { "heat".to_owned() };
-        Figure { name: file, caption, plot: Plot::Heat(plot) }
+        Figure { name: file, caption, plot: Box::new(plot) }
     });
     maps.collect()
 }
@@ -222,5 +218,5 @@ fn parallel(runs: &[RunData], axes: &[Varying]) -> Option<Figure> {
     if kept.len() < axes.len() {
         caption += &format!(" {} of {} settings that vary.", kept.len(), axes.len());
     }
-    Some(Figure { name: "parallel".into(), caption, plot: Plot::Parallel(plot) })
+    Some(Figure { name: "parallel".into(), caption, plot: Box::new(plot) })
 }

@@ -5,7 +5,7 @@ use tprop::vocab::printable;
 use crate::document::{Block, Figure, Section};
 use crate::groups::{Group, mean_curve};
 use crate::numbers::{grouped, short};
-use crate::plot::{Lines, Plot, Point, Series};
+use crate::plot::{Lines, Point, Series};
 use crate::record::Numbers;
 use crate::results::reference;
 use crate::run::RunData;
@@ -136,7 +136,7 @@ impl Curves {
 }
 
 fn figure(name: &str, caption: String, plot: Lines) -> Option<Figure> {
-    Some(Figure { name: name.into(), caption, plot: Plot::Lines(plot) })
+    Some(Figure { name: name.into(), caption, plot: Box::new(plot) })
 }
 
 fn over_epochs(over: &Over, runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {

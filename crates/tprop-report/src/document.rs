@@ -5,7 +5,7 @@ use crate::plot::Plot;
 use crate::table::Table;
 
 /// A whole report.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Document {
     /// Its title.
     pub title: String,
@@ -22,7 +22,7 @@ pub struct Document {
 }
 
 /// A part with a heading.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Section {
     /// For links.
     pub id: &'static str,
@@ -33,7 +33,7 @@ pub struct Section {
 }
 
 /// Something in a section.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Block {
     /// A heading inside a section.
     Heading(String),
@@ -50,14 +50,14 @@ pub enum Block {
 }
 
 /// A plot with its words.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Figure {
     /// Its file, without ending.
     pub name: String,
     /// What to look at.
     pub caption: String,
     /// The drawing.
-    pub plot: Plot,
+    pub plot: Box<dyn Plot>,
 }
 
 impl Document {

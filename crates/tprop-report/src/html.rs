@@ -82,8 +82,8 @@ fn blocks(body: &mut String, list: &[Block]) {
 
 fn figure(body: &mut String, figure: &Figure) {
     let _ = writeln!(body, "<figure id=\"plot-{}\">", html(&figure.name));
-    let _ = writeln!(body, "<div class=\"wide\">{}</div>", figure.plot.svg(Shape::Wide));
-    let _ = writeln!(body, "<div class=\"narrow\">{}</div>", figure.plot.svg(Shape::Narrow));
+    let _ = writeln!(body, "<div class=\"wide\">{}</div>", figure.plot.draw(Shape::Wide));
+    let _ = writeln!(body, "<div class=\"narrow\">{}</div>", figure.plot.draw(Shape::Narrow));
     if !figure.caption.is_empty() {
         let _ = writeln!(body, "<figcaption>{}</figcaption>", html(&figure.caption));
     }

@@ -367,7 +367,7 @@ impl<'a> Driver<'a> {
 
     fn wait_for(&mut self, id: &str) {
         if self.told_busy.insert(id.to_owned()) {
-            self.show.line(&format!("{id}: another process is at work on it; waiting"));
+            self.show.waits(id);
         }
         self.busy.insert(id.to_owned(), Instant::now() + BUSY);
     }

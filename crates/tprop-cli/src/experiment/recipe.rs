@@ -223,105 +223,85 @@ fn name_of(section: Section<'_>) -> Result<String, SettingError> {
     section.refuse(format!("name {shown} may only have letters, digits and - . _ :"))
 }
 
-/// A column, as read.
-struct Column {
-    /// Its place among all columns of the file, for the paper's figures.
-    number: usize,
-    name: String,
-    label: String,
-    set: Vec<Typed>,
-    metric: Metric,
-    eval: Vec<String>,
-}
-
-fn metric_of(section: Section<'_>, usual: Metric) -> Result<Metric, SettingError> {
-    match section.text("metric")? {
-        None => Ok(usual),
-        Some(text) => Metric::named(&text).or_else(|why| section.refuse(why)),
-    }
-}
-
-fn read_columns(section: Section<'_>, scale: Scale) -> Result<(usize, Vec<Column>), SettingError> {
-    let usual = metric_of(section, Metric::default())?;
-    let mut columns: Vec<Column> = Vec::new();
-    let tables = section.tables("column")?;
-    for (number, (at, table)) in tables.iter().enumerate() {
-        let keys = ["name", "label", "set", "metric", "at", "eval"];
-        let column = Section::new(section.source, "a column", table, *at, &keys)?;
-        if !here(column, scale)? {
-            continue;
-        }
-        let name = name_of(column)?;
-        if columns.iter().any(|c| c.name == name) {
-            return column.refuse(format!("two columns are called {name}"));
-        }
-        let label = column.text("label")?.unwrap_or_else(|| name.clone());
-        let (set, metric) = (column.settings("set")?, metric_of(column, usual)?);
-        columns.push(Column { number, name, label, set, metric, eval: column.texts("eval")? });
-    }
-    if tables.is_empty() {
-        let label = usual.title();
-        let (name, set, eval) = (String::new(), Vec::new(), Vec::new());
-        columns.push(Column { number: 0, name, label, set, metric: usual, eval });
-    }
-    Ok((tables.len().max(1), columns))
-}
-
-/// A row, as read.
-struct Row<'a> {
+/// A row or a column, as read.
+struct Line<'a> {
     section: Section<'a>,
+    /// Its place among all of its kind in the file, for the paper's figures.
+    number: usize,
     name: String,
     label: String,
     set: Vec<Typed>,
     metric: Option<Metric>,
     eval: Vec<String>,
-    search: Option<String>,
-    paper: Vec<f64>,
 }
 
-fn read_rows<'a>(section: Section<'a>, scale: Scale, width: usize) -> Result<Vec<Row<'a>>, SettingError> {
-    let mut rows: Vec<Row<'a>> = Vec::new();
-    for (at, table) in section.tables("row")? {
-        let keys = ["name", "label", "set", "search", "paper", "at", "eval", "metric"];
-        let row = Section::new(section.source, "a row", table, at, &keys)?;
-        if !here(row, scale)? {
+fn metric_of(section: Section<'_>) -> Result<Option<Metric>, SettingError> {
+    let Some(text) = section.text("metric")? else { return Ok(None) };
+    Metric::named(&text).map(Some).or_else(|why| section.refuse(why))
+}
+
+/// The rows or columns of a table that belong to this scale.
+fn lines<'a>(section: Section<'a>, key: &str, scale: Scale) -> Result<Vec<Line<'a>>, SettingError> {
+    let (what, keys): (_, &[&str]) = match key {
+        "row" => ("a row", &["name", "label", "set", "search", "paper", "at", "eval", "metric"]),
+        _ => ("a column", &["name", "label", "set", "metric", "at", "eval"]),
+    };
+    let mut lines: Vec<Line<'a>> = Vec::new();
+    for (number, (at, table)) in section.tables(key)?.into_iter().enumerate() {
+        let section = Section::new(section.source, what, table, at, keys)?;
+        if !here(section, scale)? {
             continue;
         }
-        let name = name_of(row)?;
-        let paper = row.reals("paper")?;
-        if paper.iter().any(|x| *x == 0.0 || x.is_infinite()) {
-            return row
-                .refuse("a figure of the paper must be a finite number other than 0, or nan where there is none");
+        let name = name_of(section)?;
+        if lines.iter().any(|line| line.name == name) {
+            return section.refuse(format!("two {key}s are called {name}"));
         }
-        if !paper.is_empty() && paper.len() != width {
-            return row.refuse(format!("paper has {} figures, but there are {width} columns", paper.len()));
-        }
-        rows.push(Row {
-            section: row,
-            label: row.text("label")?.unwrap_or_else(|| name.clone()),
-            set: row.settings("set")?,
-            metric: row.text("metric")?.map(|_| metric_of(row, Metric::default())).transpose()?,
-            eval: row.texts("eval")?,
-            search: row.text("search")?,
-            paper,
-            name,
-        });
+        let label = section.text("label")?.unwrap_or_else(|| name.clone());
+        let (set, metric, eval) = (section.settings("set")?, metric_of(section)?, section.texts("eval")?);
+        lines.push(Line { section, number, name, label, set, metric, eval });
     }
-    if let Some((_, table)) = section.table("rows")? {
-        let grid = Grid::read(section.source, table)?;
-        let Some(points) = grid.len().filter(|n| *n <= MOST_TRIALS) else {
-            return section.refuse(format!("rows has more than {MOST_TRIALS} points; thin it out"));
-        };
-        for set in (0..points).map(|i| grid.point(i)) {
-            let (label, values): (_, Vec<&str>) = (shown(&set), set.iter().map(|t| t.text.as_str()).collect());
-            let (name, eval, paper) = (values.join("-"), Vec::new(), Vec::new());
-            rows.push(Row { section, name, label, set, metric: None, eval, search: None, paper });
+    Ok(lines)
+}
+
+/// The columns of a table; one without a name if the file has none.
+fn columns<'a>(section: Section<'a>, scale: Scale, usual: Metric) -> Result<Vec<Line<'a>>, SettingError> {
+    let alone = || {
+        let (name, label, set, eval) = (String::new(), usual.title(), Vec::new(), Vec::new());
+        Line { section, number: 0, name, label, set, metric: None, eval }
+    };
+    let columns = lines(section, "column", scale)?;
+    Ok(if section.tables("column")?.is_empty() { vec![alone()] } else { columns })
+}
+
+/// The rows of a table: those that are written, and one for each point of a grid.
+fn rows<'a>(section: Section<'a>, scale: Scale) -> Result<Vec<Line<'a>>, SettingError> {
+    let mut rows = lines(section, "row", scale)?;
+    let Some((_, table)) = section.table("rows")? else { return Ok(rows) };
+    let grid = Grid::read(section.source, table)?;
+    let Some(points) = grid.len().filter(|n| *n <= MOST_TRIALS) else {
+        return section.refuse(format!("rows has more than {MOST_TRIALS} points; thin it out"));
+    };
+    for set in (0..points).map(|i| grid.point(i)) {
+        let values: Vec<&str> = set.iter().map(|t| t.text.as_str()).collect();
+        let (name, label) = (values.join("-"), shown(&set));
+        if rows.iter().any(|row| row.name == name) {
+            return section.refuse(format!("two rows are called {name}"));
         }
-    }
-    if let Some((i, row)) = rows.iter().enumerate().find(|(i, row)| rows[..*i].iter().any(|r| r.name == row.name)) {
-        return rows[i].section.refuse(format!("two rows are called {}", row.name));
+        rows.push(Line { section, number: rows.len(), name, label, set, metric: None, eval: Vec::new() });
     }
     Ok(rows)
+}
+
+/// The paper's figures of a row: one for each column of the file, or none.
+fn paper(row: Section<'_>, width: usize) -> Result<Vec<f64>, SettingError> {
+    let paper = row.reals("paper")?;
+    if paper.iter().any(|x| *x == 0.0 || x.is_infinite()) {
+        return row.refuse("a figure of the paper must be a finite number other than 0, or nan where there is none");
+    }
+    if !paper.is_empty() && paper.len() != width {
+        return row.refuse(format!("paper has {} figures, but there are {width} columns", paper.len()));
+    }
+    Ok(paper)
 }
 
 fn read_table(
@@ -344,8 +324,9 @@ fn read_table(
         scaled = merge(&[&scaled, &own.settings("set")?]);
         short = shortened(merge(&[&short, &own.settings("short")?]), &study.last);
     }
-    let (width, columns) = read_columns(section, scale)?;
-    let rows = read_rows(section, scale, width)?;
+    let usual = metric_of(section)?.unwrap_or_default();
+    let (columns, rows) = (columns(section, scale, usual)?, rows(section, scale)?);
+    let width = section.tables("column")?.len().max(1);
     if rows.is_empty() || columns.is_empty() {
         return section.refuse(format!("table {name} has no rows or no columns at scale {}", scale.name()));
     }
@@ -372,20 +353,22 @@ fn read_table(
         name: name.clone(),
     };
     // Of each column, the entry above and the search by which it was found.
-    let mut above: Vec<Option<(&str, usize)>> = vec![None; columns.len()];
+    let mut above: Vec<Option<(String, usize)>> = vec![None; columns.len()];
     for row in &rows {
-        if let Some(kind) = row.search.as_deref().filter(|kind| !searches.contains_key(kind)) {
+        // A grid's rows have the table's own section, which has neither.
+        let (paper, kind) = (paper(row.section, width)?, row.section.text("search")?);
+        if let Some(kind) = kind.as_deref().filter(|kind| !searches.contains_key(kind)) {
             return row.section.refuse(format!("there is no [search.{}]", tprop::vocab::printable(kind)));
         }
         let mut entries: Vec<usize> = Vec::new();
         for (j, column) in columns.iter().enumerate() {
             let parts = [name.as_str(), &row.name, &column.name];
             let full = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
-            let protocol = match &row.search {
+            let protocol = match &kind {
                 None => Protocol::Contest { points: vec![Vec::new()], halving: None },
                 Some(kind) => {
                     // The neighbour: to the left in the same row, or above in the first column, with the same search.
-                    let above = above[j].filter(|(search, _)| search == kind).map(|(_, entry)| entry);
+                    let above = above[j].as_ref().filter(|(search, _)| search == kind).map(|(_, entry)| *entry);
                     let neighbour = entries.last().copied().or(above);
                     let points = &searches[kind.as_str()];
                     Protocol::Search(search(row.section, points, amount.trials, &short, &full, neighbour)?)
@@ -399,14 +382,14 @@ fn read_table(
                 set,
                 protocol,
                 seeds: amount.seeds.clone(),
-                metric: row.metric.unwrap_or(column.metric),
+                metric: row.metric.or(column.metric).unwrap_or(usual),
                 eval: row.eval.iter().chain(&column.eval).cloned().collect(),
             });
         }
         for (j, entry) in entries.iter().enumerate() {
-            above[j] = row.search.as_deref().map(|search| (search, *entry));
+            above[j] = kind.clone().map(|search| (search, *entry));
         }
-        let figure = |c: &Column| row.paper.get(c.number).copied().filter(|x| x.is_finite());
+        let figure = |c: &Line<'_>| paper.get(c.number).copied().filter(|x| x.is_finite());
         layout.paper.push(columns.iter().map(figure).collect());
         layout.entries.push(entries);
     }

@@ -1,6 +1,5 @@
 //! What people see while an experiment runs: a live table on a terminal, plain lines elsewhere.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use tprop::vocab::printable;
@@ -8,7 +7,7 @@ use tprop_report::numbers::{duration, grouped, short};
 
 use super::ledger::Task;
 use super::progress::Progress;
-use crate::console;
+use crate::console::Live;
 
 /// The live table is drawn this often.
 const EVERY: Duration = Duration::from_millis(200);
@@ -39,47 +38,36 @@ pub fn line(name: &str, task: &Task, progress: Option<&Progress>) -> String {
 /// Shows progress on standard error.
 #[derive(Debug)]
 pub struct Show {
-    quiet: bool,
-    live: bool,
+    live: Live,
     name: String,
     total: usize,
     begun: Instant,
     /// Trials that had ended before this driver began.
     before: usize,
     drawn: Option<Instant>,
-    /// Lines of the live table that stand on the terminal.
-    lines: usize,
 }
 
 impl Show {
     /// For an experiment of at most so many trials.
     pub fn new(quiet: bool, name: &str, total: usize) -> Self {
-        let (name, begun, live) = (printable(name), Instant::now(), console::live());
-        Self { quiet, live, name, total, begun, before: 0, drawn: None, lines: 0 }
+        let (live, name, begun) = (Live::new(quiet), printable(name), Instant::now());
+        Self { live, name, total, begun, before: 0, drawn: None }
     }
 
     /// So many trials had ended before.
     pub fn taken_up(&mut self, ended: usize) {
         self.before = ended;
         if ended > 0 {
-            self.line(&format!("{}: {ended} trials that have ended are taken up", self.name));
+            self.live.line(&format!("{}: {ended} trials that have ended are taken up", self.name));
         }
     }
 
     /// Draws the live table, if there is a terminal and it is time.
     pub fn draw(&mut self, ended: usize, working: impl Iterator<Item = String>) {
-        if self.quiet || !self.live || self.drawn.is_some_and(|at| at.elapsed() < EVERY) {
-            return;
+        if self.live.draws() && self.drawn.is_none_or(|at| at.elapsed() >= EVERY) {
+            self.live.draw(&std::iter::once(self.header(ended)).chain(working).collect::<Vec<_>>());
+            self.drawn = Some(Instant::now());
         }
-        let width = console::columns().saturating_sub(1);
-        let text: Vec<String> = std::iter::once(self.header(ended)).chain(working).collect();
-        self.wipe();
-        let mut err = std::io::stderr().lock();
-        for line in &text {
-            let line: String = line.chars().take(width).collect();
-            let _ = writeln!(err, "{line}");
-        }
-        (self.lines, self.drawn) = (text.len(), Some(Instant::now()));
     }
 
     fn header(&self, ended: usize) -> String {
@@ -98,35 +86,30 @@ impl Show {
             Some(0) => "goes on in epoch 1".to_owned(),
             Some(evals) => format!("goes on after epoch {evals}"),
         };
-        if !self.live {
-            self.line(&format!("{what}: {name}"));
+        if !self.live.draws() {
+            self.live.line(&format!("{what}: {name}"));
         }
     }
 
     /// A trial came to its end.
     pub fn finished(&mut self, name: &str, progress: &Progress) {
         if let (true, Some(end), Some(best)) = (progress.finished(), &progress.record.end, progress.record.best(None)) {
-            self.line(&format!("valid ppl {:>7}  {:>7}  {name}", short(best.valid_ppl), duration(end.seconds)));
+            self.live.line(&format!("valid ppl {:>7}  {:>7}  {name}", short(best.valid_ppl), duration(end.seconds)));
         }
     }
 
     /// A trial came to a bad end.
     pub fn failed(&mut self, name: &str, reason: &str) {
-        self.line(&format!("no result ({reason}): {name}"));
+        self.live.line(&format!("no result ({reason}): {name}"));
     }
 
-    /// Writes a line that stays.
-    pub fn line(&mut self, text: &str) {
-        self.wipe();
-        if !self.quiet {
-            console::note(text);
-        }
+    /// Another process is at work on a trial.
+    pub fn waits(&mut self, id: &str) {
+        self.live.line(&format!("{id}: another process is at work on it; waiting"));
     }
 
     /// Removes the live table.
     pub fn wipe(&mut self) {
-        if self.lines > 0 {
-            let _ = write!(std::io::stderr().lock(), "\x1b[{}A\x1b[J", std::mem::take(&mut self.lines));
-        }
+        self.live.wipe();
     }
 }

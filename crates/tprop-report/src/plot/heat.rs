@@ -1,6 +1,6 @@
 //! Two settings against a result: the stronger the colour, the better.
 
-use super::{Canvas, Hang, LETTER, Shape, text_width};
+use super::{Canvas, Hang, LETTER, Plot, Shape, text_width};
 use crate::numbers::ppl;
 use crate::text::html_lines;
 
@@ -33,8 +33,8 @@ pub struct Heat {
 /// A result so many times the best one has the faintest colour; diverged runs do not wash out the rest.
 const FAINT: f64 = 2.0;
 
-impl Heat {
-    pub(super) fn draw(&self, shape: Shape) -> String {
+impl Plot for Heat {
+    fn draw(&self, shape: Shape) -> String {
         let width = shape.width();
         let (left, top) = (72.0, 46.0);
         let wide = ((width - left - 8.0) / self.columns.len() as f64).min(110.0);

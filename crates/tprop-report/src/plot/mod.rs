@@ -43,32 +43,13 @@ impl Shape {
 }
 
 /// Anything that can be drawn.
-#[derive(Clone, Debug)]
-pub enum Plot {
-    /// Curves.
-    Lines(Lines),
-    /// One row per group, with deviations.
-    Dots(Dots),
-    /// Two settings against a result.
-    Heat(Heat),
-    /// Many settings against a result.
-    Parallel(Parallel),
-}
-
-impl Plot {
+pub trait Plot: std::fmt::Debug {
     /// The drawing, to stand inside a page.
-    pub fn svg(&self, shape: Shape) -> String {
-        match self {
-            Plot::Lines(plot) => plot.draw(shape),
-            Plot::Dots(plot) => plot.draw(shape),
-            Plot::Heat(plot) => plot.draw(shape),
-            Plot::Parallel(plot) => plot.draw(shape),
-        }
-    }
+    fn draw(&self, shape: Shape) -> String;
 
     /// The drawing as a file of its own.
-    pub fn file(&self) -> String {
-        let svg = self.svg(Shape::Wide);
+    fn file(&self) -> String {
+        let svg = self.draw(Shape::Wide);
         let (head, body) = svg.split_once('>').unwrap_or((&svg, ""));
         format!("{head}>\n<style>{STYLE}\n.plot {{ background: var(--paper); }}</style>\n{body}\n")
     }
