@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use crate::failure::{Failure, Outcome};
+pub use tprop_report::numbers::{bytes, duration, grouped, short};
 
 /// Writes data to standard output at once.
 pub fn data(text: &str) -> Outcome {
@@ -35,72 +36,49 @@ pub fn columns() -> usize {
     terminal_size::terminal_size_of(io::stderr()).map_or(80, |(terminal_size::Width(w), _)| usize::from(w))
 }
 
-/// A whole number with commas: 1,234,567.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
+/// Lines on a terminal that are drawn again and again. Lines that stay are written above them, or alone where there is no terminal.
+#[derive(Debug)]
+pub struct Live {
+    quiet: bool,
+    terminal: bool,
+    /// So many lines stand on the terminal, and must be wiped before anything else is written.
+    drawn: usize,
+}
+
+impl Live {
+    /// Nothing is shown if `quiet`.
+    pub fn new(quiet: bool) -> Self {
+        Self { quiet, terminal: live(), drawn: 0 }
+    }
+
+    /// Whether lines are drawn.
+    pub fn draws(&self) -> bool {
+        self.terminal && !self.quiet
+    }
+
+    /// Draws lines in the place of the last ones, cut to the width of the terminal.
+    pub fn draw(&mut self, lines: &[String]) {
+        self.wipe();
+        let width = columns().saturating_sub(1);
+        let mut err = io::stderr().lock();
+        for line in lines {
+            let _ = writeln!(err, "{}", line.chars().take(width).collect::<String>());
         }
-        text.push(c);
+        self.drawn = lines.len();
     }
-    text
-}
 
-/// A size in memory: 1.5 GB.
-pub fn bytes(n: u64) -> String {
-    let mut x = n as f64;
-    for unit in ["bytes", "KB", "MB", "GB", "TB"] {
-        if x < 1000.0 {
-            let digits = usize::from(unit != "bytes" && x < 9.95);
-            return format!("{x:.digits$} {unit}");
+    /// Writes a line that stays.
+    pub fn line(&mut self, text: &str) {
+        self.wipe();
+        if !self.quiet {
+            note(text);
         }
-        x /= 1000.0;
     }
-    format!("{x:.0} PB")
-}
 
-/// A time: 4.2 s, 3:07, 2:05:09.
-pub fn duration(seconds: f64) -> String {
-    if !seconds.is_finite() || seconds > 1e9 {
-        return "?".to_owned();
-    }
-    let whole = seconds.round() as u64;
-    match whole {
-        0..10 => format!("{seconds:.1} s"),
-        10..60 => format!("{whole} s"),
-        60..3600 => format!("{}:{:02}", whole / 60, whole % 60),
-        _ => format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60),
-    }
-}
-
-/// A perplexity or the like with four digits that matter.
-pub fn short(x: f64) -> String {
-    match x.abs() {
-        a if a < 10.0 => format!("{x:.3}"),
-        a if a < 1000.0 => format!("{x:.2}"),
-        a if a < 1e4 => format!("{x:.0}"),
-        a if a < 1e6 => format!("{}{}", if x < 0.0 { "-" } else { "" }, grouped(a.round() as u64)),
-        _ => format!("{x:.2e}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_read_well() {
-        assert_eq!((grouped(0), grouped(999), grouped(1_234_567)), ("0".into(), "999".into(), "1,234,567".into()));
-        assert_eq!(
-            (bytes(12), bytes(1_500_000), bytes(25_000_000)),
-            ("12 bytes".into(), "1.5 MB".into(), "25 MB".into())
-        );
-        assert_eq!(
-            (duration(4.21), duration(187.0), duration(7509.0)),
-            ("4.2 s".into(), "3:07".into(), "2:05:09".into())
-        );
-        assert_eq!((short(4.5), short(128.157), short(1e9)), ("4.500".into(), "128.16".into(), "1.00e9".into()));
+    /// Removes what was drawn.
+    pub fn wipe(&mut self) {
+        if self.drawn > 0 {
+            let _ = write!(io::stderr().lock(), "\x1b[{}A\x1b[J", std::mem::take(&mut self.drawn));
+        }
     }
 }

@@ -1,61 +1,17 @@
-//! What the disk would say, asked before it matters; and files that are whole or not there.
+//! What the disk would refuse, asked before it matters; and files that are whole or not there.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use tprop::checkpoint::store::sync_dir;
+pub use tprop_report::files::{write_shared, write_whole};
+use tprop_report::numbers::bytes;
 
-use crate::console::bytes;
 use crate::failure::{Code, Failure, Outcome};
-
-/// The nearest directory above `path`, or `path` itself, that is there.
-fn existing(path: &Path) -> PathBuf {
-    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    full.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/")).to_owned()
-}
-
-/// Writes a file and forces it onto the disk. A reader, or whoever comes after a crash, sees the old file or the new one, never half of
-/// one. For directories that a lock keeps for one process.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_by(".tmp", path, bytes)
-}
-
-/// As [`write_whole`], where other processes may be writing the same file.
-pub fn write_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_by(&format!(".{}.tmp", std::process::id()), path, bytes)
-}
-
-/// By way of a file whose name ends in `ending`.
-fn write_by(ending: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(ending);
-    let aside = PathBuf::from(aside);
-    let whole = || {
-        let mut file = File::create(&aside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)?;
-        match path.parent() {
-            Some(dir) if dir != Path::new("") => sync_dir(dir),
-            _ => sync_dir(Path::new(".")),
-        }
-    };
-    whole().inspect_err(|_| drop(fs::remove_file(&aside)))
-}
-
-/// Bytes that can still be written where `path` is or would be, if the system tells.
-pub fn free(path: &Path) -> Option<u64> {
-    if let Some(planted) = tprop::fault::number("disk.free") {
-        return Some(planted);
-    }
-    system::free(&existing(path))
-}
+use crate::room::{existing, free, writable};
 
 /// Refuses a place that cannot be written.
 pub fn check_writable(path: &Path) -> Outcome {
     let dir = existing(path);
-    if dir.is_dir() && !system::writable(&dir) {
+    if dir.is_dir() && !writable(&dir) {
         let message = format!("{}: cannot be written (no permission in {})", path.display(), dir.display());
         return Err(Failure::new(Code::Disk, message));
     }
@@ -80,40 +36,5 @@ pub fn check_room(path: &Path, checkpoint: u64, keep: usize, there: u64) -> Outc
             ),
         )),
         _ => Ok(()),
-    }
-}
-
-/// Words for a message about a disk that is full.
-pub fn told(path: &Path, needed: Option<u64>) -> String {
-    let needed = needed.map(|n| format!("{n} bytes ({}) needed", bytes(n)));
-    let free = free(path).map(|n| format!("{n} bytes ({}) free", bytes(n)));
-    let words: Vec<String> = needed.into_iter().chain(free).collect();
-    if words.is_empty() { String::new() } else { format!("; {}", words.join(", ")) }
-}
-
-#[cfg(unix)]
-mod system {
-    use std::path::Path;
-
-    pub fn free(dir: &Path) -> Option<u64> {
-        // What has no blocks at all is no disk.
-        let told = rustix::fs::statvfs(dir).ok().filter(|told| told.f_blocks > 0)?;
-        told.f_bavail.checked_mul(told.f_frsize)
-    }
-
-    pub fn writable(dir: &Path) -> bool {
-        use rustix::fs::Access;
-        rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
-    }
-}
-
-#[cfg(not(unix))]
-mod system {
-    pub fn free(_dir: &std::path::Path) -> Option<u64> {
-        None
-    }
-
-    pub fn writable(_dir: &std::path::Path) -> bool {
-        true
     }
 }

@@ -6,8 +6,9 @@ use std::io;
 use tprop::checkpoint::CheckpointError;
 use tprop::corpus::CorpusError;
 use tprop::train::TrainError;
+use tprop_report::ReportError;
 
-use crate::disk;
+use crate::room;
 use crate::settings::SettingError;
 use crate::wording;
 
@@ -65,7 +66,7 @@ impl Failure {
 
     fn unwritten(path: &std::path::Path, error: &io::Error, needed: Option<u64>) -> Self {
         let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let room = if full { disk::told(path, needed) } else { String::new() };
+        let room = if full { room::words(path, needed) } else { String::new() };
         Self::new(Code::Disk, format!("{}: cannot be written ({error}){room}", path.display()))
     }
 
@@ -87,6 +88,18 @@ impl From<SettingError> for Failure {
 impl From<CorpusError> for Failure {
     fn from(error: CorpusError) -> Self {
         Self::input(wording::corpus_error(&error))
+    }
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::Disk { path, source } => {
+                let failure = Self::disk(&path, &source);
+                Self::new(failure.code, format!("{}; --out chooses another place", failure.message))
+            }
+            ReportError::NoRuns(_) | ReportError::NotOurs(_) => Self::input(error),
+        }
     }
 }
 

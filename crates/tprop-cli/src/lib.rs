@@ -1,27 +1,41 @@
 //! The program: commands, settings, progress. All mathematics is in the library `tprop`.
 //!
 //! A library of its own, so that tests, fuzz targets and other front ends reach its readers; the binary only calls [`program`].
+//!
+//! A module uses only those above it in the list below; `tests/order.rs` checks it.
+//!
+//! ```text
+//! launcher, settings, wording           the environment, the settings, the library's errors in their words
+//! room, failure                         the disk; how a command ends
+//! console, disk, signals                where text goes, what can be written, Ctrl-C
+//! describe, prepare, measure            a run's settings for reports; corpus, model and memory; the measuring loop
+//! run, lines, progress, tensorboard     a run's directory and what is shown while it trains
+//! plan, cluster, fetch                  what a cluster would give, the ranks of one, downloads
+//! experiment                            grids and the paper's tables
+//! args, commands                        the command line, and what it asks for
+//! ```
 
-mod args;
-mod cluster;
-mod commands;
+mod launcher;
+mod settings;
+mod wording;
+mod room;
+mod failure;
 mod console;
 mod disk;
-mod experiment;
-mod failure;
-mod fetch;
-mod lines;
-mod plan;
-mod prepare;
-mod progress;
-mod report;
-mod run;
-mod settings;
-mod sheet;
 mod signals;
-mod spread;
+mod describe;
+mod prepare;
+mod measure;
+mod run;
+mod lines;
+mod progress;
 mod tensorboard;
-mod wording;
+mod plan;
+mod cluster;
+mod fetch;
+mod experiment;
+mod args;
+mod commands;
 
 use std::process::ExitCode;
 

@@ -10,6 +10,7 @@ use tprop::model::Model;
 
 use crate::console::{self, bytes, grouped};
 use crate::failure::{Failure, Outcome};
+use crate::launcher;
 use crate::settings::Settings;
 
 /// Chooses threads and vector instructions for the whole process.
@@ -101,7 +102,7 @@ pub fn memory(settings: &Settings, model: &Model<f32>, text: Sizes) -> u64 {
     let window = method.bytes(model, text.tokens, text.ranks);
     let one = (weights * copies).saturating_add(logits).saturating_add(text.bytes as u64).saturating_add(window);
     // Ranks on one machine share its memory.
-    let here = if text.ranks > 1 { crate::cluster::ranks_here() } else { 1 };
+    let here = if text.ranks > 1 { launcher::ranks_here() } else { 1 };
     one.saturating_mul(here as u64)
 }
 

@@ -1,11 +1,10 @@
 //! What people see while a run trains: one updating line on a terminal, plain lines elsewhere.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use tprop::record::{End, Eval, Event, Step};
 
-use crate::console::{self, duration, grouped, short};
+use crate::console::{self, Live, duration, grouped, short};
 
 /// Without a terminal a line is written this often.
 const PLAIN: Duration = Duration::from_secs(10);
@@ -13,44 +12,23 @@ const PLAIN: Duration = Duration::from_secs(10);
 /// Shows progress on standard error.
 #[derive(Debug)]
 pub struct Progress {
-    quiet: bool,
-    live: bool,
-    coloured: bool,
+    live: Live,
     epochs: u64,
     updates_per_epoch: u64,
     last: Option<Instant>,
-    /// A live line stands on the terminal and must be wiped before anything else is written.
-    open: bool,
-    rate: Smooth,
-}
-
-/// Tokens per second and updates per second, smoothed for the time that is left.
-#[derive(Debug, Default)]
-struct Smooth {
+    /// Seconds and updates of the first step that was shown, for the time that is left.
     since: Option<(f64, u64)>,
-    updates_per_s: Option<f64>,
 }
 
 impl Progress {
     /// For a run of so many epochs.
     pub fn new(quiet: bool, epochs: usize, updates_per_epoch: usize) -> Self {
-        Self {
-            quiet,
-            live: console::live(),
-            coloured: console::coloured(),
-            epochs: epochs as u64,
-            updates_per_epoch: updates_per_epoch as u64,
-            last: None,
-            open: false,
-            rate: Smooth::default(),
-        }
+        let (epochs, updates_per_epoch) = (epochs as u64, updates_per_epoch as u64);
+        Self { live: Live::new(quiet), epochs, updates_per_epoch, last: None, since: None }
     }
 
     /// Shows an event.
     pub fn show(&mut self, event: &Event) {
-        if self.quiet {
-            return;
-        }
         match event {
             Event::Step(step) => self.step(step),
             Event::Eval(eval) => self.eval(eval),
@@ -60,23 +38,19 @@ impl Progress {
     }
 
     fn step(&mut self, step: &Step) {
-        self.rate.note(step);
-        let due = self.live || self.last.is_none_or(|last| last.elapsed() >= PLAIN);
-        if !due {
+        let since = *self.since.get_or_insert((step.seconds, step.step));
+        if !self.live.draws() && self.last.is_some_and(|last| last.elapsed() < PLAIN) {
             return;
         }
         self.last = Some(Instant::now());
-        let parts = self.step_parts(step);
-        if self.live {
-            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{}", fit(parts, console::columns().saturating_sub(1)));
-            let _ = std::io::stderr().flush();
-            self.open = true;
-        } else {
-            console::note(fit(parts, usize::MAX));
+        let parts = self.step_parts(step, since);
+        match self.live.draws() {
+            true => self.live.draw(&[fit(parts, console::columns().saturating_sub(1))]),
+            false => self.line(&fit(parts, usize::MAX)),
         }
     }
 
-    fn step_parts(&self, step: &Step) -> Vec<String> {
+    fn step_parts(&self, step: &Step, (seconds, steps): (f64, u64)) -> Vec<String> {
         let total = self.epochs.saturating_mul(self.updates_per_epoch);
         let mut parts = vec![
             format!("epoch {}/{}", step.epoch, self.epochs),
@@ -87,13 +61,16 @@ impl Progress {
             format!("rate {}", step.rate),
             format!("{} tokens/s", grouped(step.tokens_per_s as u64)),
         ];
-        let left = self.rate.updates_per_s.map(|speed| total.saturating_sub(step.step) as f64 / speed);
-        parts.extend(left.map(|s| format!("{} left", duration(s))));
+        // Evaluations count too, since they are part of what is left: time is that of the whole run, not of the steps alone.
+        if step.seconds > seconds {
+            let speed = (step.step - steps) as f64 / (step.seconds - seconds);
+            parts.push(format!("{} left", duration(total.saturating_sub(step.step) as f64 / speed)));
+        }
         parts
     }
 
     fn eval(&mut self, eval: &Eval) {
-        let (bold, plain) = if self.coloured { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+        let (bold, plain) = if console::coloured() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let best = if eval.best { format!("  {bold}best{plain}") } else { String::new() };
         let residual =
             eval.coupling.map_or(String::new(), |c| format!("  residual {:.1} %", 100.0 * c.residual_relative));
@@ -109,27 +86,12 @@ impl Progress {
 
     /// Writes a line that stays.
     pub fn line(&mut self, text: &str) {
-        self.wipe();
-        if !self.quiet {
-            console::note(text);
-        }
+        self.live.line(text);
     }
 
     /// Removes the live line.
     pub fn wipe(&mut self) {
-        if std::mem::take(&mut self.open) {
-            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
-        }
-    }
-}
-
-impl Smooth {
-    /// Evaluations count too, since they are part of what is left: time is that of the whole run, not of the steps alone.
-    fn note(&mut self, step: &Step) {
-        let (seconds, steps) = *self.since.get_or_insert((step.seconds, step.step));
-        if step.seconds > seconds {
-            self.updates_per_s = Some((step.step - steps) as f64 / (step.seconds - seconds));
-        }
+        self.live.wipe();
     }
 }
 

@@ -16,7 +16,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tprop::record::{self, Event};
+use tprop::record::Event;
+use tprop_report::record::Record;
 
 /// How our files begin and end; the seconds between them let a newer file come after an older one.
 const PREFIX: &str = "events.out.tfevents.";
@@ -31,10 +32,10 @@ pub struct Board {
 }
 
 impl Board {
-    /// Writes a new file for the run in `dir` with all that its record tells so far, and removes older ones of ours.
+    /// Writes a new file for the run in `dir` with all that its record says so far, and removes older ones of ours.
     pub fn rebuild(dir: &Path) -> io::Result<Self> {
         let record = dir.join("record.jsonl");
-        let events = if record.is_file() { record::read(&record)? } else { Vec::new() };
+        let events = if record.is_file() { Record::read_whole(&record)?.events() } else { Vec::new() };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let trained = events.iter().rev().find_map(seconds).unwrap_or(0.0);
         let old = ours(dir)?;

@@ -14,7 +14,7 @@ fn fake(place: &Place, name: &str, settings: &[&str], perplexities: &[f64]) {
     let toml = place.run(&[&["train", "--print-settings"], settings].concat()).ok().out;
     fs::write(dir.join("settings.toml"), toml).expect("written");
     let mut record = String::from(
-        "{\"event\":\"start\",\"format\":1,\"version\":\"0\",\"parameters\":1234,\"corpus\":\"c\",\"best_possible\":{\"valid\":5.5,\"test\":5.25}}\n",
+        "{\"event\":\"start\",\"format\":1,\"version\":\"0\",\"simd\":\"scalar\",\"real\":\"f32\",\"threads\":1,\"ranks\":1,\"parameters\":1234,\"train_tokens\":900,\"updates_per_epoch\":10,\"vocab\":50,\"corpus\":\"c\",\"best_possible\":{\"valid\":5.5,\"test\":5.25}}\n",
     );
     for (i, x) in perplexities.iter().enumerate() {
         let (epoch, step) = (i + 1, (i + 1) * 10);
@@ -188,9 +188,9 @@ fn what_is_broken_is_named_and_the_rest_shown() {
     let ran = place.run(&["report", "all"]).ok();
     let page = read(place.join("all/report.html"));
     for expected in [
-        "bad-line/record.jsonl: line 2: not JSON",
-        "bad-line/record.jsonl: line 4: not an object; left out",
-        "bad-line/record.jsonl: line 5: an evaluation without valid_ppl; left out",
+        "bad-line/record.jsonl: line 2: EOF while parsing",
+        "bad-line/record.jsonl: line 4: invalid type",
+        "bad-line/record.jsonl: line 5: missing field",
         "bad-line/record.jsonl: more such lines; left out",
         "no-settings/settings.toml: settings cannot be read",
         "no-record/record.jsonl: cannot be read",

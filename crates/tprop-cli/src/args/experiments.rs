@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use crate::experiment::recipe::Scale;
+use crate::experiment::{Request, recipe};
 
 /// How to run an experiment.
 #[derive(Clone, Debug, Args)]
@@ -30,6 +30,42 @@ pub struct Driving {
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+impl Driving {
+    /// What to do with an experiment that is usually in `usual_out` and that `command` makes again.
+    pub fn request(&self, usual_out: PathBuf, command: String) -> Request {
+        Request {
+            out: self.out.clone().unwrap_or(usual_out),
+            jobs: usize::from(self.jobs),
+            data_dir: self.data_dir.clone(),
+            retry: self.retry,
+            dry_run: self.dry_run,
+            json: self.json,
+            quiet: self.quiet,
+            only: Vec::new(),
+            command,
+            lenient: false,
+        }
+    }
+}
+
+/// How much of an experiment.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Scale {
+    /// Minutes: the built-in language, small models
+    Quick,
+    /// The paper's data and sizes
+    Full,
+}
+
+impl From<Scale> for recipe::Scale {
+    fn from(scale: Scale) -> Self {
+        match scale {
+            Scale::Quick => recipe::Scale::Quick,
+            Scale::Full => recipe::Scale::Full,
+        }
+    }
 }
 
 const SWEEP_EXAMPLES: &str = "\

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub use experiments::{Demo, Driving, Report, Reproduce, Sweep};
+pub use experiments::{Demo, Report, Reproduce, Sweep};
 pub use flags::{SettingFlags, sources};
 pub use models::{Eval, Export, Generate, Import, Part, Score, check_eval};
 pub use training::{Bench, Plan, Resume, Telling, Train};

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use crate::failure::{Failure, Outcome};
+use crate::launcher::launched;
 
 /// This process as a rank.
 #[derive(Debug)]
@@ -34,35 +35,6 @@ pub fn last_step() -> Option<u64> {
 /// There is a checkpoint.
 pub fn note(number: u64) {
     NOTED.fetch_max(number, Ordering::Relaxed);
-}
-
-/// Variables in which launchers say how many processes they have started, and which one this is: Open MPI, MPICH and Intel MPI,
-/// MVAPICH, Slurm's srun.
-const SAID: [(&str, &str); 4] = [
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("PMI_SIZE", "PMI_RANK"),
-    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
-    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
-];
-
-fn variable(name: &str) -> Option<usize> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-/// How many processes a launcher has started, and which one this is.
-fn launched() -> Option<(usize, usize)> {
-    SAID.iter().find_map(|(size, rank)| Some((variable(size)?, variable(rank)?)))
-}
-
-/// Ranks on this machine, where the launcher says.
-pub fn ranks_here() -> Option<usize> {
-    ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"].iter().find_map(|name| variable(name))
-}
-
-/// Cores of this machine, whether or not this process may use them all.
-pub fn cores() -> usize {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    text.lines().filter(|line| line.starts_with("processor")).count()
 }
 
 /// The same sentence from every process would be said many times.

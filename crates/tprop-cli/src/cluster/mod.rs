@@ -17,6 +17,7 @@ use tprop::train::{TrainError, Trainer, Watch, Why, Wish};
 
 use crate::console;
 use crate::failure::{Failure, Outcome};
+use crate::launcher;
 use crate::run::Run;
 use crate::settings::Settings;
 use launch::Member;
@@ -90,8 +91,8 @@ impl Cluster {
     /// Threads of this rank: an equal part of its machine, unless so many were asked for or the launcher has bound it to some cores.
     pub fn threads(&self, asked: Option<usize>) -> Option<usize> {
         let here = std::thread::available_parallelism().map_or(1, usize::from);
-        let neighbours = launch::ranks_here().unwrap_or(1);
-        if asked.is_some() || self.comm().size() == 1 || here < launch::cores() {
+        let neighbours = launcher::ranks_here();
+        if asked.is_some() || self.comm().size() == 1 || here < launcher::cores() {
             return asked;
         }
         Some((here / neighbours).max(1))
@@ -197,11 +198,6 @@ impl Cluster {
             rank => format!("rank {rank}: "),
         }
     }
-}
-
-/// Ranks on this machine, as far as the launcher tells.
-pub fn ranks_here() -> usize {
-    launch::ranks_here().unwrap_or(1).max(1)
 }
 
 impl Drop for Cluster {

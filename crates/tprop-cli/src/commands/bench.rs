@@ -1,47 +1,27 @@
 //! `bench`: how fast training steps are on this machine, beside the arithmetic limit and, if asked, beside a peer.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 use tprop::clock::Part;
 use tprop::comm::Solo;
 use tprop::kernel;
 use tprop::mat::{Mat, MatMut, Packed, Start, product_par};
-use tprop::method::{Advance, Batch, BtpropConfig, Init, MethodConfig, Solver, Starts};
+use tprop::method::{Batch, BtpropConfig, Init, MethodConfig, Solver, Starts};
 use tprop::model::{Model, ModelConfig};
-use tprop::rng::Draws;
 use tprop::train::{Data, Trainer};
+use tprop_report::numbers::percent;
+use tprop_report::table::{Table, numbers, words};
 
 use crate::args;
 use crate::console::{self, grouped};
 use crate::failure::{Failure, Outcome};
+use crate::measure::{self, Measured, Until, measure, update};
 use crate::prepare::{self, Sizes};
 use crate::settings::Settings;
 
 /// Windows of the random text; steps go round and round.
 const WINDOWS: usize = 8;
-
-/// What was measured.
-#[derive(Debug, Default)]
-struct Speed {
-    /// Seconds of each step, in the order measured.
-    steps: Vec<f64>,
-    tokens_per_step: u64,
-    /// Best matrix product so far, GFLOP/s.
-    product: f64,
-}
-
-impl Speed {
-    fn best(&self) -> f64 {
-        self.tokens_per_step as f64 / self.steps.iter().copied().fold(f64::INFINITY, f64::min)
-    }
-
-    fn median(&self) -> f64 {
-        let mut sorted = self.steps.clone();
-        sorted.sort_by(f64::total_cmp);
-        self.tokens_per_step as f64 / sorted[sorted.len() / 2]
-    }
-}
+/// Steps of each round that are not measured.
+const WARM: usize = 3;
 
 /// Measures, and prints what came out.
 pub fn bench(args: &args::Bench) -> Outcome {
@@ -52,17 +32,17 @@ pub fn bench(args: &args::Bench) -> Outcome {
     let tokens = tokens(&settings.method());
     let sizes = Sizes { tokens, bytes: tokens.saturating_mul(4), ranks: 1 };
     prepare::check_memory(prepare::memory(&settings, &model, sizes))?;
-    let text = text(tokens, model.config().vocab);
-    let data = Data::new(&text, &[], &[]);
-    let mut trainer = Trainer::new(&model, data, settings.train(), &Solo)?;
+    let text = measure::text(tokens, model.config().vocab);
+    let mut trainer = Trainer::new(&model, Data::new(&text, &[], &[]), settings.train(), &Solo)?;
     let (repeat, rounds) = if args.quick { (5, 1) } else { (args.repeat as usize, args.rounds.max(1)) };
-    let mut speed = Speed::default();
+    let mut steps = Measured::default();
+    let mut product: f64 = 0.0;
     let mut peer: Option<Value> = None;
     // Ours and the peer take turns, so that both see the same machine.
     for round in 0..rounds {
         console::note(format!("round {} of {rounds}", round + 1));
-        speed.product = speed.product.max(if args.quick { product_rate(1024, 3) } else { product_rate(2048, 8) });
-        run_steps(&mut trainer, &mut speed, repeat)?;
+        product = product.max(if args.quick { product_rate(1024, 3)? } else { product_rate(2048, 8)? });
+        steps.extend(measure(WARM, Until::Times(repeat), || update(&mut trainer))?);
         if let Some(command) = &args.peer {
             let line = run_peer(command)?;
             let rate = |v: &Value| v["tokens_per_s_best"].as_f64().unwrap_or(0.0);
@@ -71,49 +51,47 @@ pub fn bench(args: &args::Bench) -> Outcome {
             }
         }
     }
+    let per_step = steps.tokens as f64 / steps.seconds.len() as f64;
+    let (best, median) = (per_step / steps.best(), per_step / steps.median());
     let gflop = gflop_per_token(&settings.method(), model.config());
-    let limit = peer.as_ref().and_then(|p| p["gemm_gflops"].as_f64()).unwrap_or(0.0).max(speed.product);
-    let fraction = speed.best() * gflop / limit;
+    let limit = peer.as_ref().and_then(|p| p["gemm_gflops"].as_f64()).unwrap_or(0.0).max(product);
+    let fraction = best * gflop / limit;
     let theirs = peer.as_ref().and_then(|p| p["tokens_per_s_best"].as_f64());
+    let (threads, simd) = (rayon::current_num_threads(), kernel::path().name());
     if args.json {
         let mut line = json!({
-            "tokens_per_s_best": speed.best().round(),
-            "tokens_per_s_median": speed.median().round(),
+            "tokens_per_s_best": best.round(),
+            "tokens_per_s_median": median.round(),
             "gflop_per_token": gflop,
-            "gemm_gflops": speed.product,
+            "gemm_gflops": product,
             "limit_gflops": limit,
             "fraction_of_limit": fraction,
-            "threads": rayon::current_num_threads(),
-            "simd": kernel::path().name(),
+            "threads": threads,
+            "simd": simd,
             "method": settings.short_name(),
         });
         if let (Some(peer), Some(theirs)) = (&peer, theirs) {
             line["peer"] = peer.clone();
-            line["ratio"] = (speed.best() / theirs).into();
+            line["ratio"] = (best / theirs).into();
         }
         if args.profile {
-            let shares = shares(&mut trainer, &speed);
+            let shares = shares(&mut trainer, &steps);
             line["profile"] = shares.into_iter().map(|(part, share)| (part, Value::from(share))).collect();
         }
         return console::line(line);
     }
     let mut out = format!(
         "{} tokens/s (best step), {} (median); {:.2} MFLOP per token\n\
-         best matrix product {:.0} GFLOP/s on {} threads ({}); {:.2} of the limit of {:.0}\n",
-        grouped(speed.best() as u64),
-        grouped(speed.median() as u64),
+         best matrix product {product:.0} GFLOP/s on {threads} threads ({simd}); {fraction:.2} of the limit of {limit:.0}\n",
+        grouped(best as u64),
+        grouped(median as u64),
         gflop * 1e3,
-        speed.product,
-        rayon::current_num_threads(),
-        kernel::path().name(),
-        fraction,
-        limit,
     );
     if let Some(theirs) = theirs {
-        out += &format!("peer: {} tokens/s; ours is {:.2} times that\n", grouped(theirs as u64), speed.best() / theirs);
+        out += &format!("peer: {} tokens/s; ours is {:.2} times that\n", grouped(theirs as u64), best / theirs);
     }
     if args.profile {
-        out += &profile(&mut trainer, &speed);
+        out += &profile(&mut trainer, &steps);
     }
     console::data(&out)
 }
@@ -128,44 +106,17 @@ fn tokens(method: &MethodConfig) -> usize {
     streams.saturating_mul(steps).saturating_mul(WINDOWS).saturating_add(1)
 }
 
-/// A random text.
-fn text(tokens: usize, vocab: usize) -> Vec<u32> {
-    let draws = Draws::new(1, "bench");
-    (0..tokens as u64).map(|i| draws.below(i, vocab as u64) as u32).collect()
-}
-
-fn run_steps(trainer: &mut Trainer<f32>, speed: &mut Speed, repeat: usize) -> Outcome {
-    let warm = 3;
-    for i in 0..warm + repeat {
-        let since = Instant::now();
-        let update = loop {
-            match trainer.advance(&mut || false) {
-                Advance::Update(update) => break update,
-                Advance::EpochEnd | Advance::Paused => {}
-                Advance::Diverged { .. } => return Err(Failure::input("the steps diverged; use a smaller optim.lr")),
-            }
-        };
-        if i >= warm {
-            speed.steps.push(since.elapsed().as_secs_f64());
-            speed.tokens_per_step = update.tokens;
-        }
-    }
-    Ok(())
-}
-
 /// The best of some products of n × n matrices, GFLOP/s.
-fn product_rate(n: usize, repeat: usize) -> f64 {
+fn product_rate(n: usize, repeat: usize) -> Outcome<f64> {
     let a: Vec<f32> = (0..n * n).map(|i| (i % 17) as f32 * 0.1).collect();
     let mut c = vec![0.0; n * n];
     let mut b = Packed::default();
     b.pack(Mat::new(&a, n, n));
-    let mut best = f64::INFINITY;
-    for _ in 0..repeat {
-        let since = Instant::now();
+    let products = measure(0, Until::Times(repeat), || {
         product_par(MatMut::new(&mut c, n, n), Start::Zero, Mat::new(&a, n, n), &b);
-        best = best.min(since.elapsed().as_secs_f64());
-    }
-    2.0 * (n as f64).powi(3) / best / 1e9
+        Ok(0)
+    })?;
+    Ok(2.0 * (n as f64).powi(3) / products.best() / 1e9)
 }
 
 /// The arithmetic that the mathematics asks for: BPTT 6 (HV + G), a state step 4 (HV + G), an init sweep and a dual step 2 G.
@@ -217,25 +168,24 @@ fn run_peer(command: &str) -> Outcome<Value> {
 }
 
 /// The part of the steps' time that each of their parts took, `rest` last.
-fn shares(trainer: &mut Trainer<f32>, speed: &Speed) -> Vec<(&'static str, f64)> {
-    let total: f64 = speed.steps.iter().sum();
+fn shares(trainer: &mut Trainer<f32>, steps: &Measured) -> Vec<(&'static str, f64)> {
     // The clock also saw the steps that warmed up.
-    let seen = trainer.step() as f64 / speed.steps.len() as f64;
+    let seen = trainer.step() as f64 / steps.seconds.len() as f64;
     let clock = *trainer.clock();
-    let mut shares: Vec<_> = Part::ALL.map(|part| (part.name(), clock.seconds(part) / seen / total)).into();
+    let mut shares: Vec<_> = Part::ALL.map(|part| (part.name(), clock.seconds(part) / seen / steps.total())).into();
     shares.push(("rest", 1.0 - shares.iter().map(|s| s.1).sum::<f64>()));
     shares
 }
 
 /// Where the time of the steps went.
-fn profile(trainer: &mut Trainer<f32>, speed: &Speed) -> String {
-    let total: f64 = speed.steps.iter().sum();
-    let rate = (speed.tokens_per_step * speed.steps.len() as u64) as f64 / total;
-    let mut out = String::from("part                   share   tokens/s by itself\n");
-    for (part, share) in shares(trainer, speed) {
-        let alone = if part == "rest" || share <= 0.0 { String::new() } else { grouped((rate / share) as u64) };
-        out += format!("{part:<20} {:>6.1} %   {alone:>10}", 100.0 * share).trim_end();
-        out.push('\n');
-    }
-    out
+fn profile(trainer: &mut Trainer<f32>, steps: &Measured) -> String {
+    type Share = (&'static str, f64);
+    let rate = steps.tokens as f64 / steps.total();
+    let alone = move |(part, share): &Share| (*part != "rest" && *share > 0.0).then_some(rate / share);
+    let fields = vec![
+        words("part", "part", |(part, _): &Share| (*part).to_owned()),
+        numbers("share", "share", |(_, share): &Share| Some(*share), percent),
+        numbers("tokens/s by itself", "tokens_per_s", alone, |x| grouped(x as u64)),
+    ];
+    Table::of("profile", "", fields, &shares(trainer, steps)).terminal()
 }

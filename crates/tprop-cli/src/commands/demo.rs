@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::args::{self, Driving};
+use crate::args;
 use crate::experiment::recipe::{self, BUILT_IN, Scale};
 use crate::experiment::{self, Request};
 use crate::failure::Outcome;
@@ -14,19 +14,15 @@ pub fn demo(args: &args::Demo) -> Outcome {
     let study = recipe::read(text, Path::new(&path), Scale::Quick, Vec::new())?;
     // The models are small: two with half of the cores each are faster than one after the other.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let driving = Driving {
-        out: Some(args.out.clone()),
-        jobs: cores.clamp(1, 4) as u16,
+    let request = Request {
+        out: args.out.clone(),
+        jobs: cores.clamp(1, 4),
         data_dir: None,
         retry: false,
         dry_run: false,
         json: args.json,
         quiet: args.quiet,
-    };
-    let request = Request {
-        driving: &driving,
-        usual_out: args.out.clone(),
-        only: &[],
+        only: Vec::new(),
         command: "tprop demo".to_owned(),
         lenient: false,
     };

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use tprop_report::run::folder_name;
+use tprop_report::text::shell;
+
 use crate::args;
 use crate::console;
+use crate::describe::describe;
 use crate::failure::{Failure, Outcome};
-use crate::report::{self, text};
 
 /// Writes a report.
 pub fn report(args: &args::Report) -> Outcome {
@@ -14,12 +17,12 @@ pub fn report(args: &args::Report) -> Outcome {
         None => beside(&args.runs)?,
     };
     let title = args.title.clone().unwrap_or_else(|| title(&args.runs));
-    let shown = |path: &PathBuf| text::shell(&path.to_string_lossy());
+    let shown = |path: &PathBuf| shell(&path.to_string_lossy());
     let mut words = vec!["tprop report".to_owned()];
     words.extend(args.runs.iter().map(shown));
     words.extend(args.out.iter().map(|out| format!("--out {}", shown(out))));
-    words.extend(args.title.iter().map(|title| format!("--title {}", text::shell(title))));
-    let written = report::write(&args.runs, &out, &title, &[words.join(" ")])?;
+    words.extend(args.title.iter().map(|title| format!("--title {}", shell(title))));
+    let written = tprop_report::write(&args.runs, &out, &title, &[words.join(" ")], &describe)?;
     for problem in &written.problems {
         console::note(format!("tprop: warning: {problem}"));
     }
@@ -53,11 +56,7 @@ fn beside(runs: &[PathBuf]) -> Outcome<PathBuf> {
 
 fn title(runs: &[PathBuf]) -> String {
     match runs {
-        [one] => {
-            let full = std::path::absolute(one).unwrap_or_else(|_| one.clone());
-            let full = full.canonicalize().unwrap_or(full);
-            full.file_name().map_or_else(|| "Runs".to_owned(), |name| name.to_string_lossy().into_owned())
-        }
+        [one] => folder_name(one).unwrap_or_else(|| "Runs".to_owned()),
         _ => "Comparison of runs".to_owned(),
     }
 }

@@ -6,12 +6,13 @@ use serde_json::json;
 use tprop::cell::{Activation, CellKind};
 use tprop::theorem::{Theorem, theorem};
 
+use tprop_report::text::shell;
+
 use crate::args;
 use crate::console;
 use crate::experiment::recipe::{self, BUILT_IN};
 use crate::experiment::{self, Request};
 use crate::failure::{Failure, Outcome};
-use crate::report::text::shell;
 use crate::settings::{nearest, typed};
 
 /// Computes and prints a result.
@@ -34,18 +35,18 @@ pub fn reproduce(args: &args::Reproduce) -> Outcome {
         Some((_, text)) => (*text).to_owned(),
         None => typed::text_of(&path)?,
     };
-    let study = recipe::read(&text, &path, args.scale, experiment::words(&args.words)?)?;
-    let mut command = format!("tprop reproduce {} --scale {}", shell(&args.what), args.scale.name());
-    command.extend(args.only.iter().map(|cell| format!(" --only {}", shell(cell))));
+    let scale = args.scale.into();
+    let study = recipe::read(&text, &path, scale, experiment::words(&args.words)?)?;
+    for entry in study.entries.iter().filter(|entry| !entry.eval.is_empty()) {
+        let place = || format!("{}: {}", path.display(), entry.name);
+        args::check_eval(&entry.eval).map_err(|why| Failure::input(format!("{}: eval: {why}", place())))?;
+    }
+    let mut command = format!("tprop reproduce {} --scale {}", shell(&args.what), scale.name());
+    command.extend(args.only.iter().map(|entry| format!(" --only {}", shell(entry))));
     command.extend(args.words.iter().map(|word| format!(" {}", shell(word))));
-    let request = Request {
-        driving: &args.driving,
-        usual_out: Path::new("reproduce").join(format!("{}-{}", study.name, args.scale.name())),
-        only: &args.only,
-        command,
-        lenient: true,
-    };
-    experiment::run(&study, &request)
+    let usual = Path::new("reproduce").join(format!("{}-{}", study.name, scale.name()));
+    let request = args.driving.request(usual, command);
+    experiment::run(&study, &Request { only: args.only.clone(), lenient: true, ..request })
 }
 
 fn unknown(name: &str) -> Failure {

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use tprop_report::text::shell;
+
 use crate::args;
-use crate::experiment::{self, Request, sweep_file};
+use crate::experiment::{self, sweep_file};
 use crate::failure::Outcome;
-use crate::report::text::shell;
 use crate::settings::typed;
 
 /// Runs a grid.
@@ -14,12 +15,6 @@ pub fn sweep(args: &args::Sweep) -> Outcome {
     let study = sweep_file::read(&text, &args.file, experiment::words(&args.words)?)?;
     let mut command = format!("tprop sweep {}", shell(&args.file.to_string_lossy()));
     command.extend(args.words.iter().map(|word| format!(" {}", shell(word))));
-    let request = Request {
-        driving: &args.driving,
-        usual_out: Path::new("sweeps").join(args.file.file_stem().unwrap_or("sweep".as_ref())),
-        only: &[],
-        command,
-        lenient: false,
-    };
-    experiment::run(&study, &request)
+    let usual = Path::new("sweeps").join(args.file.file_stem().unwrap_or("sweep".as_ref()));
+    experiment::run(&study, &args.driving.request(usual, command))
 }

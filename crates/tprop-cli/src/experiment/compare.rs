@@ -1,20 +1,20 @@
 //! Our figures beside the paper's: differences, and whether they agree in size and in order.
 
 use serde::Serialize;
+use tprop_report::numbers::{Spread, short};
+use tprop_report::table::{BESIDE, Table};
 
 use super::NOT_ASKED;
 use super::results::Figure;
-use super::study::{Plan, Sizes, Study, Table};
-use crate::console::short;
+use super::study::{Layout, Protocol, Sizes, Study};
 use crate::settings::table::BUILT_IN;
-use crate::sheet::Sheet;
-use crate::spread::Spread;
 
 /// A figure of the paper beside ours.
 #[derive(Clone, Debug, Serialize)]
 pub struct Beside {
-    /// The cell.
-    pub cell: String,
+    /// Which entry.
+    #[serde(rename = "cell")]
+    pub entry: String,
     /// Ours; a difference where the table is one of differences.
     pub ours: Option<f64>,
     /// The paper's.
@@ -41,65 +41,68 @@ pub struct Order {
 pub struct Comparison {
     /// Which table.
     pub table: String,
-    /// Cell by cell.
-    pub cells: Vec<Beside>,
+    /// Entry by entry.
+    #[serde(rename = "cells")]
+    pub entries: Vec<Beside>,
     /// Of pairs.
     pub order: Order,
 }
 
 /// Our figure as the table shows it: less the row of reference, if there is one.
-fn ours(table: &Table, figures: &[Figure], i: usize, j: usize) -> Option<Spread> {
-    let of = |i: usize| &figures[table.cells[i][j]].by_seed;
-    match table.minus {
+fn ours(layout: &Layout, figures: &[Figure], i: usize, j: usize) -> Option<Spread> {
+    let of = |i: usize| &figures[layout.entries[i][j]];
+    match layout.minus {
         // Seed by seed: what the rows share does not widen the spread.
         Some(row) if row != i => {
-            let differences: Vec<f64> = of(i).iter().zip(of(row)).map(|(a, b)| a - b).collect();
-            Spread::of(&differences)
+            let pairs = of(i).by_seed.iter().zip(&of(row).by_seed);
+            Spread::of(&pairs.map(|(a, b)| a - b).collect::<Vec<f64>>())
         }
-        _ => figures[table.cells[i][j]].value,
+        _ => of(i).value,
     }
 }
 
 /// Compares a table; none if the paper has no figures for it.
-pub fn compare(table: &Table, figures: &[Figure]) -> Option<Comparison> {
-    let mut cells = Vec::new();
-    for (i, row) in table.paper.iter().enumerate() {
-        for (j, paper) in row.iter().enumerate() {
-            let Some(paper) = *paper else { continue };
-            let ours = ours(table, figures, i, j).map(|s| s.mean);
-            let difference = table.minus.is_some_and(|m| m != i);
-            let scale = match table.minus {
-                Some(m) if difference => figures[table.cells[m][j]].value.map_or(f64::NAN, |s| s.mean),
-                _ => paper,
-            };
-            let agrees = ours
-                .filter(|_| table.sizes == Sizes::Comparable)
-                .map(|x| ((x - paper) / scale).abs() <= table.tolerance);
-            let relative = ours.filter(|_| !difference).map(|x| x / paper - 1.0);
-            cells.push(Beside { cell: figures[table.cells[i][j]].cell.clone(), ours, paper, relative, agrees });
-        }
+pub fn compare(layout: &Layout, figures: &[Figure]) -> Option<Comparison> {
+    let mut entries = Vec::new();
+    for (i, j) in places(layout) {
+        let Some(paper) = layout.paper[i][j] else { continue };
+        let ours = ours(layout, figures, i, j).map(|s| s.mean);
+        let reference = layout.minus.filter(|m| *m != i);
+        // Differences are measured by the figure that they are differences from.
+        let scale = match reference {
+            Some(m) => figures[layout.entries[m][j]].value.map_or(f64::NAN, |s| s.mean),
+            None => paper,
+        };
+        let comparable = ours.filter(|_| layout.sizes == Sizes::Comparable);
+        let agrees = comparable.map(|x| ((x - paper) / scale).abs() <= layout.tolerance);
+        let relative = ours.filter(|_| reference.is_none()).map(|x| x / paper - 1.0);
+        entries.push(Beside { entry: figures[layout.entries[i][j]].entry.clone(), ours, paper, relative, agrees });
     }
-    (!cells.is_empty()).then(|| Comparison { table: table.name.clone(), order: order(table, figures), cells })
+    (!entries.is_empty()).then(|| Comparison { table: layout.name.clone(), order: order(layout, figures), entries })
+}
+
+/// Rows and columns of all entries, row by row.
+fn places(layout: &Layout) -> Vec<(usize, usize)> {
+    (0..layout.rows.len()).flat_map(|i| (0..layout.columns.len()).map(move |j| (i, j))).collect()
 }
 
 /// All pairs of one column and of one row; the row of reference counts as difference 0.
-fn order(table: &Table, figures: &[Figure]) -> Order {
-    let value = |i: usize, j: usize| {
-        if table.minus == Some(i) {
-            return figures[table.cells[i][j]].value.map(|_| (0.0, 0.0));
+fn order(layout: &Layout, figures: &[Figure]) -> Order {
+    let value = |(i, j): (usize, usize)| {
+        if layout.minus == Some(i) {
+            return figures[layout.entries[i][j]].value.map(|_| (0.0, 0.0));
         }
-        Some((ours(table, figures, i, j)?.mean, table.paper[i][j]?))
+        Some((ours(layout, figures, i, j)?.mean, layout.paper[i][j]?))
     };
-    let places: Vec<(usize, usize)> =
-        (0..table.rows.len()).flat_map(|i| (0..table.columns.len()).map(move |j| (i, j))).collect();
+    let places = places(layout);
     let mut order = Order::default();
     for (n, &(i, j)) in places.iter().enumerate() {
         for &(k, l) in places[n + 1..].iter().filter(|(k, l)| (*k == i) != (*l == j)) {
             // Differences of several columns have nothing in common.
-            if table.minus.is_some() && l != j {
+            if layout.minus.is_some() && l != j {
                 continue;
             }
-            let (Some(a), Some(b)) = (value(i, j), value(k, l)) else { continue };
+            let (Some(a), Some(b)) = (value((i, j)), value((k, l))) else { continue };
             if a.1 == b.1 {
                 continue;
             }
@@ -109,12 +112,12 @@ fn order(table: &Table, figures: &[Figure]) -> Order {
             } else {
                 // What the two share is said once.
                 let (shared, name) = if i == k {
-                    (&table.rows[i], [&table.columns[j], &table.columns[l]])
+                    (&layout.rows[i], [&layout.columns[j], &layout.columns[l]])
                 } else {
-                    (&table.columns[j], [&table.rows[i], &table.rows[k]])
+                    (&layout.columns[j], [&layout.rows[i], &layout.rows[k]])
                 };
                 let [low, high] = if a.1 < b.1 { name } else { [name[1], name[0]] };
-                let shared = if table.columns.len() == 1 { String::new() } else { format!("{shared}: ") };
+                let shared = if layout.columns.len() == 1 { String::new() } else { format!("{shared}: ") };
                 order.against.push(format!("{shared}{low} < {high}"));
             }
         }
@@ -123,93 +126,88 @@ fn order(table: &Table, figures: &[Figure]) -> Order {
 }
 
 /// A table as people read it; the paper's figures stand below ours.
-pub fn sheet(study: &Study, table: &Table, figures: &[Figure], comparison: Option<&Comparison>) -> Sheet {
-    let metric = &study.cells[table.cells[0][0]].metric;
-    let same = table.cells.iter().flatten().all(|c| study.cells[*c].metric == *metric);
-    let corner = if same && !table.columns.contains(&metric.title()) { metric.title() } else { String::new() };
-    let mut sheet = Sheet::new(title(study, table), std::iter::once(corner).chain(table.columns.clone()));
-    let unwanted = |i: usize| table.cells[i].iter().all(|c| unasked(&figures[*c]));
-    for (i, label) in table.rows.iter().enumerate().filter(|(i, _)| !unwanted(*i)) {
-        let cell = |j: usize| match ours(table, figures, i, j) {
-            Some(spread) if table.minus.is_none_or(|m| m == i) => spread.shown(),
-            Some(spread) => signed(spread),
-            None => "–".to_owned(),
-        };
-        let columns = 0..table.columns.len();
-        sheet.rows.push(std::iter::once(label.clone()).chain(columns.clone().map(cell)).collect());
-        if table.paper[i].iter().all(Option::is_none) {
+pub fn table(study: &Study, layout: &Layout, figures: &[Figure], comparison: Option<&Comparison>) -> Table {
+    let metric = &study.entries[layout.entries[0][0]].metric;
+    let same = layout.entries.iter().flatten().all(|e| study.entries[*e].metric == *metric);
+    let corner = if same && !layout.columns.contains(&metric.title()) { metric.title() } else { String::new() };
+    let mut table = Table::new(title(study, layout), std::iter::once(corner).chain(layout.columns.clone()));
+    let columns = 0..layout.columns.len();
+    for (i, label) in layout.rows.iter().enumerate() {
+        let row: Vec<&Figure> = layout.entries[i].iter().map(|e| &figures[*e]).collect();
+        if row.iter().all(|figure| unasked(figure)) {
             continue;
         }
-        let difference = table.minus.is_some_and(|m| m != i);
-        let paper = |j: usize| match table.paper[i][j] {
-            Some(x) if difference => format!("{x:+.2}"),
-            Some(x) => short(x),
-            None => String::new(),
-        };
-        sheet.rows.push(std::iter::once("· paper".to_owned()).chain(columns.clone().map(paper)).collect());
-        let found = |j: usize| {
-            let beside = comparison?.cells.iter().find(|b| b.cell == figures[table.cells[i][j]].cell)?;
-            let mark = if beside.agrees == Some(true) { " ✓" } else { "" };
-            let apart = match beside.relative {
-                Some(part) => format!("{:+.1} %", 100.0 * part),
-                None => format!("{:+.2}", beside.ours? - beside.paper),
-            };
-            Some(format!("{apart}{mark}"))
-        };
-        if table.sizes == Sizes::Comparable {
-            let cells = columns.clone().map(|j| found(j).unwrap_or_default());
-            sheet.rows.push(std::iter::once("· difference".to_owned()).chain(cells).collect());
+        let difference = layout.minus.is_some_and(|m| m != i);
+        let shown = |spread: Spread| if difference { signed(spread) } else { spread.shown() };
+        let figure = |j: usize| ours(layout, figures, i, j).map_or("–".to_owned(), shown);
+        table.row(label, columns.clone().map(figure));
+        if layout.paper[i].iter().all(Option::is_none) {
+            continue;
+        }
+        let paper = |x: f64| if difference { format!("{x:+.2}") } else { short(x) };
+        table.row(format!("{BESIDE}paper"), layout.paper[i].iter().map(|x| x.map_or(String::new(), paper)));
+        if layout.sizes == Sizes::Comparable {
+            let apart = row.iter().map(|figure| comparison.and_then(|c| apart(c, figure)).unwrap_or_default());
+            table.row(format!("{BESIDE}difference"), apart);
         }
         // Training because the paper's first finding is about both, test because validation has chosen.
         type Of = fn(&Figure) -> Option<Spread>;
         let others: [(&str, Of); 2] = [("training", |f| f.train_ppl), ("test", |f| f.test_ppl)];
-        for (split, of) in others.into_iter().filter(|_| same) {
-            let cell = |j: usize| of(&figures[table.cells[i][j]]).map_or(String::new(), |s| s.shown());
-            let cells: Vec<String> = columns.clone().map(cell).collect();
-            if cells.iter().any(|c| !c.is_empty()) {
-                let label = if difference { format!("· {split} perplexity") } else { format!("· {split}") };
-                sheet.rows.push(std::iter::once(label).chain(cells).collect());
-            }
+        for (split, of) in others.into_iter().filter(|(_, of)| same && row.iter().any(|f| of(f).is_some())) {
+            let what = if difference { " perplexity" } else { "" };
+            let figures = row.iter().map(|f| of(f).map_or(String::new(), |s| s.shown()));
+            table.row(format!("{BESIDE}{split}{what}"), figures);
         }
     }
-    if let Some(comparison) = comparison {
-        sheet.notes.extend(sentences(table, comparison));
-    }
-    // Cells with one reason stand together.
-    let mut missing: Vec<(&String, Vec<&str>)> = Vec::new();
-    for figure in table.cells.iter().flatten().map(|c| &figures[*c]) {
-        let Some(why) = &figure.missing else { continue };
-        match missing.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, cells)) => cells.push(&figure.cell),
-            None => missing.push((why, vec![&figure.cell])),
-        }
-    }
-    for (why, cells) in missing {
-        sheet.notes.push(match why.as_str() {
-            // Long lists hide what was asked for.
-            NOT_ASKED if cells.len() > 3 => format!("Without a figure: {} cells ({why}).", cells.len()),
-            _ => format!("Without a figure: {} ({why}).", cells.join(", ")),
-        });
-    }
-    for (i, j) in (0..table.rows.len()).flat_map(|i| (0..table.columns.len()).map(move |j| (i, j))) {
-        let figure = &figures[table.cells[i][j]];
-        if let (Some(spread), None, Some(row)) = (figure.value, ours(table, figures, i, j), table.minus) {
-            let (cell, shown, row) = (&figure.cell, spread.shown(), &table.rows[row]);
-            sheet.notes.push(format!("{cell} has {shown}, but “{row}”, from which it would differ, has no figure."));
-        }
-    }
-    sheet
+    table.notes.extend(comparison.into_iter().flat_map(|comparison| sentences(layout, comparison)));
+    table.notes.extend(missing(layout, figures));
+    table
 }
 
-/// What the short trials chose for each cell of a table; none if it has no searches.
-pub fn chosen(study: &Study, table: &Table, figures: &[Figure]) -> Option<Sheet> {
-    let chosen: Vec<(&str, Vec<(&str, &str)>)> = (table.cells.iter().flatten())
-        .filter(|cell| matches!(study.cells[**cell].plan, Plan::Search(_)))
-        .filter_map(|cell| {
-            let pairs = figures[*cell].chosen.as_ref()?.split(' ').filter_map(|pair| pair.split_once('='));
-            Some((figures[*cell].cell.as_str(), pairs.collect()))
-        })
-        .collect();
+/// How far our figure is from the paper's.
+fn apart(comparison: &Comparison, figure: &Figure) -> Option<String> {
+    let beside = comparison.entries.iter().find(|b| b.entry == figure.entry)?;
+    let mark = if beside.agrees == Some(true) { " ✓" } else { "" };
+    Some(match beside.relative {
+        Some(part) => format!("{:+.1} %{mark}", 100.0 * part),
+        None => format!("{:+.2}{mark}", beside.ours? - beside.paper),
+    })
+}
+
+/// Which entries have no figure, those with one reason together.
+fn missing(layout: &Layout, figures: &[Figure]) -> Vec<String> {
+    let mut missing: Vec<(&String, Vec<&str>)> = Vec::new();
+    for figure in layout.entries.iter().flatten().map(|e| &figures[*e]) {
+        let Some(why) = &figure.missing else { continue };
+        match missing.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, entries)) => entries.push(&figure.entry),
+            None => missing.push((why, vec![&figure.entry])),
+        }
+    }
+    let sentence = |(why, entries): (&String, Vec<&str>)| match why.as_str() {
+        // Long lists hide what was asked for.
+        NOT_ASKED if entries.len() > 3 => format!("Without a figure: {} cells ({why}).", entries.len()),
+        _ => format!("Without a figure: {} ({why}).", entries.join(", ")),
+    };
+    let mut notes: Vec<String> = missing.into_iter().map(sentence).collect();
+    for (i, j) in places(layout) {
+        let figure = &figures[layout.entries[i][j]];
+        if let (Some(spread), None, Some(row)) = (figure.value, ours(layout, figures, i, j), layout.minus) {
+            let (entry, shown, row) = (&figure.entry, spread.shown(), &layout.rows[row]);
+            notes.push(format!("{entry} has {shown}, but “{row}”, from which it would differ, has no figure."));
+        }
+    }
+    notes
+}
+
+/// What the short trials chose for each entry of a table; none if it has no searches.
+pub fn chosen(study: &Study, layout: &Layout, figures: &[Figure]) -> Option<Table> {
+    let searched = |entry: &&usize| matches!(study.entries[**entry].protocol, Protocol::Search(_));
+    let chosen = layout.entries.iter().flatten().filter(searched).filter_map(|entry| {
+        let pairs = figures[*entry].chosen.as_ref()?.split(' ').filter_map(|pair| pair.split_once('='));
+        Some((figures[*entry].entry.as_str(), pairs.collect()))
+    });
+    let chosen: Vec<(&str, Vec<(&str, &str)>)> = chosen.collect();
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in chosen.iter().flat_map(|(_, pairs)| pairs) {
         if !names.contains(name) {
@@ -217,21 +215,21 @@ pub fn chosen(study: &Study, table: &Table, figures: &[Figure]) -> Option<Sheet>
         }
     }
     let header = std::iter::once("cell").chain(names.iter().copied());
-    let mut sheet = Sheet::new(format!("{}: what the short trials chose", title(study, table)), header);
-    for (cell, pairs) in &chosen {
+    let mut table = Table::new(format!("{}: what the short trials chose", title(study, layout)), header);
+    for (entry, pairs) in &chosen {
         let value = |name: &&str| pairs.iter().find(|(n, _)| n == name).map_or("", |(_, value)| value).to_owned();
-        sheet.rows.push(std::iter::once((*cell).to_owned()).chain(names.iter().map(value)).collect());
+        table.row(*entry, names.iter().map(value));
     }
-    (!chosen.is_empty()).then_some(sheet)
+    (!chosen.is_empty()).then_some(table)
 }
 
 /// The heading, with the text that was really read where it is not the one that the table is about.
-fn title(study: &Study, table: &Table) -> String {
-    let trials = table.cells.iter().flatten().map(|cell| study.forecast(*cell)[0].1.settings.text("data.source"));
-    let elsewhere = table.sizes != Sizes::Comparable && table.paper.iter().flatten().any(Option::is_some);
-    match elsewhere && trials.into_iter().all(|source| source == BUILT_IN) {
-        true => format!("{} (here: the built-in language)", table.title),
-        false => table.title.clone(),
+fn title(study: &Study, layout: &Layout) -> String {
+    let sources = layout.entries.iter().flatten().map(|e| study.forecast(*e)[0].1.settings.text("data.source"));
+    let elsewhere = layout.sizes != Sizes::Comparable && layout.paper.iter().flatten().any(Option::is_some);
+    match elsewhere && sources.into_iter().all(|source| source == BUILT_IN) {
+        true => format!("{} (here: the built-in language)", layout.title),
+        false => layout.title.clone(),
     }
 }
 
@@ -246,14 +244,14 @@ fn signed(spread: Spread) -> String {
     format!("{:+.2}{deviation}", spread.mean)
 }
 
-fn sentences(table: &Table, comparison: &Comparison) -> Vec<String> {
+fn sentences(layout: &Layout, comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
-    let (order, run) = (&comparison.order, comparison.cells.iter().filter(|b| b.ours.is_some()).count());
+    let (order, run) = (&comparison.order, comparison.entries.iter().filter(|b| b.ours.is_some()).count());
     if run > 0 {
-        notes.push(match table.sizes {
+        notes.push(match layout.sizes {
             Sizes::Comparable => {
-                let agree = comparison.cells.iter().filter(|b| b.agrees == Some(true)).count();
-                let part = 100.0 * table.tolerance;
+                let agree = comparison.entries.iter().filter(|b| b.agrees == Some(true)).count();
+                let part = 100.0 * layout.tolerance;
                 format!("Size: {agree} of {run} figures are within {part} % of the paper's (✓).")
             }
             Sizes::OtherScale => {
@@ -263,12 +261,11 @@ fn sentences(table: &Table, comparison: &Comparison) -> Vec<String> {
         });
     }
     if order.pairs > 0 {
-        let mut text =
-            format!("Order: {} of {} pairs in one row or column stand as in the paper", order.agree, order.pairs);
-        if !order.against.is_empty() {
-            let more = order.against.len().saturating_sub(6);
-            let listed = order.against[..order.against.len().min(6)].join("; ");
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let Order { pairs, agree, against } = order;
+        let mut text = format!("Order: {agree} of {pairs} pairs in one row or column stand as in the paper");
+        if !against.is_empty() {
+            let listed = against[..against.len().min(6)].join("; ");
+            let more = if against.len() > 6 { format!(" and {} more", against.len() - 6) } else { String::new() };
             text += &format!("; in the paper, but not here: {listed}{more}");
         }
         notes.push(text + ".");

@@ -1,7 +1,7 @@
 //! Runs the trials that an experiment wants, some at a time, each as an ordinary run of this program.
 //!
 //! What is done is read off the run directories, never off a memory of this process: killed at any moment and started
-//! again, the driver takes up finished trials from their records, goes on with interrupted ones and begins the rest. Two
+//! again, the driver takes up finished trials from their records, continues interrupted ones and begins the rest. Two
 //! processes never train one point: its directory follows from its settings, and a run holds its directory's lock.
 
 use std::collections::{HashMap, HashSet};
@@ -10,14 +10,15 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use tprop::record::{Event, Step};
+use tprop::record::Event;
 
 use super::child::{Child, News, Said};
-use super::ledger::{Job, Ledger, Task, perplexity};
+use super::ledger::{Kind, Ledger, Task, perplexity};
 use super::out::Out;
-use super::show::{Show, Working};
+use super::progress::{Ended, Progress};
+use super::show::{self, Show};
 use super::study::Study;
-use super::trial::{self, Ended, Found, Trial};
+use super::trial::{self, Found};
 use crate::failure::{Code, Failure, Outcome};
 use crate::signals::Signals;
 
@@ -42,18 +43,19 @@ pub struct Options {
 struct Running {
     token: u64,
     task: Task,
+    /// As people read it.
+    name: String,
     child: Child,
-    working: Working,
     /// It was asked to end.
     asked: bool,
-    /// Evaluations when it was started.
-    evals: usize,
+    /// Evaluations when it was started; none if it began.
+    after: Option<usize>,
 }
 
 /// Runs an experiment in its directory.
 pub struct Driver<'a> {
     study: &'a Study,
-    cells: Vec<usize>,
+    entries: Vec<usize>,
     out: &'a Out,
     options: Options,
     ledger: Ledger,
@@ -68,19 +70,19 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// For some cells of an experiment, whose texts have these fingerprints.
+    /// For some entries of an experiment, whose texts have these fingerprints.
     pub fn new(
         study: &'a Study,
-        cells: Vec<usize>,
+        entries: Vec<usize>,
         out: &'a Out,
         texts: HashMap<String, String>,
         options: Options,
     ) -> Self {
         let (tell, news) = mpsc::channel();
-        let show = Show::new(options.quiet, &study.name, study.count_of(&cells));
+        let show = Show::new(options.quiet, &study.name, study.count_of(&entries));
         Self {
             study,
-            cells,
+            entries,
             out,
             options,
             ledger: Ledger { texts, ..Ledger::default() },
@@ -99,9 +101,9 @@ impl<'a> Driver<'a> {
     pub fn retry(&mut self) -> Outcome {
         self.ledger.retry = true;
         for id in self.out.forget_failures()? {
-            if !trial::clear(&self.out.run(&id))? {
-                let message =
-                    format!("{}: in use by another process; wait for it, or stop it", self.out.run(&id).display());
+            let dir = self.out.run(&id);
+            if !trial::clear(&dir)? {
+                let message = format!("{}: in use by another process; wait for it, or stop it", dir.display());
                 return Err(Failure::new(Code::InUse, message));
             }
         }
@@ -110,42 +112,40 @@ impl<'a> Driver<'a> {
 
     /// Runs everything that is wanted.
     pub fn drive(mut self) -> Outcome<Ledger> {
+        let driven = self.drive_all();
+        if driven.is_err() {
+            self.stop_all();
+        }
+        self.show.wipe();
+        driven?;
+        // The table fills up: entries that were not asked for this time, but have been run before, keep their figures.
+        let others: Vec<usize> = (0..self.study.entries.len()).filter(|e| !self.entries.contains(e)).collect();
+        self.ledger.tasks(self.study, &others, self.out);
+        Ok(self.ledger)
+    }
+
+    fn drive_all(&mut self) -> Outcome {
         let signals = Signals::listen();
         self.ledger.noted = self.out.outcomes()?.into_iter().collect();
-        let mut jobs = self.ledger.jobs(self.study, &self.cells, self.out);
+        let mut tasks = self.ledger.tasks(self.study, &self.entries, self.out);
         self.show.taken_up(self.ended());
         loop {
             if let Some(code) = signals.code() {
-                self.stop_all();
-                self.show.wipe();
                 let message = "stopped; finished trials are kept, and the same command goes on with the others";
                 return Err(Failure::new(code, message));
             }
-            self.stop_unwanted(&jobs);
-            if let Err(failure) = self.start(&jobs) {
-                self.stop_all();
-                return Err(failure);
-            }
-            if jobs.is_empty() && self.running.is_empty() {
-                break;
+            self.stop_unwanted(&tasks);
+            self.start(&tasks)?;
+            if tasks.is_empty() && self.running.is_empty() {
+                return Ok(());
             }
             let ended = self.ended();
-            self.show.draw(ended, self.running.iter().map(|r| &r.working));
-            match self.listen() {
-                Ok(false) => {}
-                Ok(true) => jobs = self.ledger.jobs(self.study, &self.cells, self.out),
-                Err(failure) => {
-                    self.stop_all();
-                    self.show.wipe();
-                    return Err(failure);
-                }
+            let known = &self.ledger.known;
+            self.show.draw(ended, self.running.iter().map(|r| show::line(&r.name, &r.task, known.get(&r.task.key))));
+            if self.listen()? {
+                tasks = self.ledger.tasks(self.study, &self.entries, self.out);
             }
         }
-        self.show.wipe();
-        // The table fills up: cells that were not asked for this time, but have been run before, keep their figures.
-        let others: Vec<usize> = (0..self.study.cells.len()).filter(|cell| !self.cells.contains(cell)).collect();
-        self.ledger.jobs(self.study, &others, self.out);
-        Ok(self.ledger)
     }
 
     fn ended(&self) -> usize {
@@ -153,100 +153,97 @@ impl<'a> Driver<'a> {
     }
 
     /// Ends trials that have come as far as anyone wants them to.
-    fn stop_unwanted(&mut self, jobs: &[Job]) {
-        for running in &mut self.running {
-            let Task::Train { id, .. } = &running.task else { continue };
-            let wanted = jobs.iter().any(|job| job.task.name() == id);
+    fn stop_unwanted(&mut self, tasks: &[Task]) {
+        for running in self.running.iter_mut().filter(|r| r.task.kind == Kind::Train && !r.asked) {
+            let id = &running.task.key;
             let ended = self.ledger.known.get(id).is_some_and(|p| p.ended.is_some());
-            if !wanted && !ended && !running.asked {
+            if !ended && !tasks.iter().any(|task| task.key == *id) {
                 running.asked = true;
                 running.child.stop();
             }
         }
     }
 
-    fn start(&mut self, jobs: &[Job]) -> Outcome {
-        for job in jobs {
+    fn start(&mut self, tasks: &[Task]) -> Outcome {
+        for task in tasks {
             if self.running.len() >= self.options.jobs {
                 break;
             }
-            let name = job.task.name();
-            let at_work = self.running.iter().any(|r| r.task.name() == name);
-            if at_work || self.busy.get(name).is_some_and(|until| Instant::now() < *until) {
+            let at_work = self.running.iter().any(|r| r.task.key == task.key);
+            if at_work || self.busy.get(&task.key).is_some_and(|until| Instant::now() < *until) {
                 continue;
             }
-            match &job.task {
-                Task::Train { id, .. } => self.start_training(id, job)?,
-                Task::Read { key } => {
-                    let run = self.out.run(&job.trial.id);
+            match task.kind {
+                Kind::Train => self.start_training(task)?,
+                Kind::Read => {
+                    let run = self.out.run(&task.trial.id);
                     let mut args: Vec<OsString> = vec!["eval".into(), run.into(), "--json".into()];
-                    args.extend(self.study.cells[job.cell].eval.iter().map(OsString::from));
+                    args.extend(self.study.entries[task.entry].eval.iter().map(OsString::from));
                     if let Some(dir) = &self.options.data_dir {
                         args.extend(["--data-dir".into(), dir.into()]);
                     }
-                    self.spawn(Task::Read { key: key.clone() }, &args, job, None)?;
+                    self.spawn(task, &args, None)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn start_training(&mut self, id: &str, job: &Job) -> Outcome {
+    fn start_training(&mut self, task: &Task) -> Outcome {
+        let id = &task.trial.id;
         let dir = self.out.run(id);
-        // Looked at again: an older driver's trial may have gone on meanwhile.
-        let found = match trial::look(&dir, &job.trial) {
+        // Looked at again: an older driver's trial may have continued meanwhile.
+        let found = match trial::look(&dir, &task.trial) {
             Ok(found) => found,
             Err(failure) => return self.ended_badly(id, Ended::Failed(failure.message)),
         };
-        let evals = match found {
+        let after = match found {
             Found::Run(progress) => {
-                let (ended, evals) = (progress.ended.is_some(), progress.evals.len());
-                let further = evals > self.ledger.known.get(id).map_or(0, |p| p.evals.len());
-                self.ledger.known.insert(id.to_owned(), progress);
+                let (ended, evals) = (progress.ended.is_some(), progress.epochs());
+                let further = evals > self.epochs(id);
+                self.ledger.known.insert(id.clone(), progress);
                 if ended || further {
-                    return self.look_again();
+                    self.look_again();
+                    return Ok(());
                 }
                 Some(evals)
             }
+            Found::Nothing if trial::clear(&dir)? => None,
             Found::Nothing => {
-                if !trial::clear(&dir)? {
-                    self.wait_for(id);
-                    return Ok(());
-                }
-                None
+                self.wait_for(id);
+                return Ok(());
             }
         };
-        let threads: OsString = self.options.threads.to_string().into();
-        let mut run = OsString::from("--run=");
-        run.push(&dir);
-        let (fresh, mut args): (bool, Vec<OsString>) = match evals {
-            Some(_) => (false, vec!["resume".into(), path_argument(&dir)]),
+        let mut args: Vec<OsString> = match after {
+            Some(_) => vec!["resume".into(), path_argument(&dir)],
             None => {
                 let name = format!("trials/{id}.toml");
-                self.out.write(&name, &self.settings_of(&job.trial).to_toml())?;
-                let mut config = OsString::from("--config=");
+                // Its process gets files where they really are.
+                let settings = super::located(&task.trial.settings, self.options.data_dir.as_deref());
+                self.out.write(&name, &settings.to_toml())?;
+                let (mut config, mut run) = (OsString::from("--config="), OsString::from("--run="));
                 config.push(self.out.dir().join(name));
-                (true, vec!["train".into(), config, run])
+                run.push(&dir);
+                vec!["train".into(), config, run]
             }
         };
-        args.extend(["--json".into(), "--quiet".into(), "--threads".into(), threads]);
-        self.spawn(Task::Train { id: id.to_owned(), fresh }, &args, job, evals)
+        let threads = self.options.threads.to_string();
+        args.extend(["--json", "--quiet", "--threads", &threads].map(OsString::from));
+        self.spawn(task, &args, after)
     }
 
-    /// A trial's settings as its process gets them: with files where they really are.
-    fn settings_of(&self, trial: &Trial) -> crate::settings::Settings {
-        super::located(&trial.settings, self.options.data_dir.as_deref())
+    /// Evaluations of a trial that are known.
+    fn epochs(&self, id: &str) -> usize {
+        self.ledger.known.get(id).map_or(0, Progress::epochs)
     }
 
-    fn spawn(&mut self, task: Task, args: &[OsString], job: &Job, after: Option<usize>) -> Outcome {
+    fn spawn(&mut self, task: &Task, args: &[OsString], after: Option<usize>) -> Outcome {
         self.next_token += 1;
         let child = Child::start(args, self.next_token, self.tell.clone())
             .map_err(|e| Failure::new(Code::Failed, format!("a trial's process cannot be started ({e})")))?;
-        let cell = &self.study.cells[job.cell].name;
-        let working = Working::new(cell, &job.label, &job.trial, job.until);
-        self.show.started(&working, after);
-        let evals = after.unwrap_or(0);
-        self.running.push(Running { token: self.next_token, task, child, working, asked: false, evals });
+        let name = show::name(&self.study.entries[task.entry].name, task);
+        self.show.started(&name, after);
+        self.running.push(Running { token: self.next_token, task: task.clone(), name, child, asked: false, after });
         Ok(())
     }
 
@@ -268,90 +265,83 @@ impl<'a> Driver<'a> {
     }
 
     fn hear(&mut self, token: u64, line: &str) -> Outcome<bool> {
-        let Some(running) = self.running.iter_mut().find(|r| r.token == token) else { return Ok(false) };
-        match &running.task {
-            Task::Read { key } => {
-                let Some(figure) = perplexity(line) else { return Ok(false) };
-                std::fs::create_dir_all(self.out.dir().join("evals"))
-                    .map_err(|e| Failure::disk(&self.out.dir().join("evals"), &e))?;
-                self.out.write(&format!("evals/{key}.json"), &format!("{line}\n"))?;
-                self.ledger.readings.insert(key.clone(), Ok(figure));
-                Ok(true)
-            }
-            Task::Train { id, .. } => {
-                let Ok(event) = serde_json::from_str::<Event>(line) else { return Ok(false) };
-                if let Event::Step(Step { epoch, nats, tokens_per_s, .. }) = &event {
-                    running.working.step(*epoch, *nats, *tokens_per_s);
-                }
-                let counts = matches!(event, Event::Eval(_) | Event::End(_));
-                if let Event::Eval(eval) = &event {
-                    running.working.eval(eval);
-                }
-                self.ledger.known.entry(id.clone()).or_default().note(event);
-                Ok(counts)
-            }
+        let Some(Running { task: Task { kind, key, .. }, .. }) = self.running.iter().find(|r| r.token == token) else {
+            return Ok(false);
+        };
+        if *kind == Kind::Read {
+            let Some(figure) = perplexity(line) else { return Ok(false) };
+            let dir = self.out.dir().join("evals");
+            std::fs::create_dir_all(&dir).map_err(|e| Failure::disk(&dir, &e))?;
+            self.out.write(&format!("evals/{key}.json"), &format!("{line}\n"))?;
+            self.ledger.readings.insert(key.clone(), Ok(figure));
+            return Ok(true);
         }
+        let Ok(event) = serde_json::from_str::<Event>(line) else { return Ok(false) };
+        let counts = matches!(event, Event::Eval(_) | Event::End(_));
+        self.ledger.known.entry(key.clone()).or_default().note(event);
+        Ok(counts)
     }
 
     /// A process has ended: what does that mean for its trial?
     fn close(&mut self, token: u64) -> Outcome {
         let Some(place) = self.running.iter().position(|r| r.token == token) else { return Ok(()) };
-        let running = self.running.remove(place);
-        let (status, reason) = running.child.end().map_err(|e| Failure::new(Code::Failed, e))?;
-        let (id, fresh) = match running.task {
-            Task::Train { id, fresh } => (id, fresh),
-            Task::Read { key } => {
-                if !status.success() {
-                    self.ledger.readings.insert(key, Err(reason));
-                } else {
-                    self.ledger.readings.entry(key).or_insert_with(|| Err("eval printed no perplexity".into()));
+        let Running { task, name, child, asked, after, .. } = self.running.remove(place);
+        let (status, reason) = child.end().map_err(|e| Failure::new(Code::Failed, e))?;
+        if task.kind == Kind::Read {
+            let failed = (!status.success()).then_some(reason);
+            match failed {
+                Some(reason) => drop(self.ledger.readings.insert(task.key, Err(reason))),
+                None => {
+                    let nothing = || Err("eval printed no perplexity".into());
+                    self.ledger.readings.entry(task.key).or_insert_with(nothing);
                 }
-                return Ok(());
             }
-        };
-        let dir = self.out.run(&id);
+            return Ok(());
+        }
+        let id = &task.trial.id;
+        let dir = self.out.run(id);
         match status.code() {
             Some(0) => {
-                let progress = self.ledger.known.get(&id).cloned().unwrap_or_default();
-                if progress.ended.is_none() {
-                    // It had ended before this process came.
-                    self.ledger.known.remove(&id);
-                    return match trial::look(&dir, running.working.trial()) {
-                        Ok(Found::Run(progress)) if progress.ended.is_some() => {
-                            self.ledger.known.insert(id, progress);
-                            Ok(())
-                        }
-                        _ => self.ended_badly(&id, Ended::Failed("it ended without a result".into())),
-                    };
+                let progress = self.ledger.known.get(id).cloned().unwrap_or_default();
+                if progress.ended.is_some() {
+                    self.show.finished(&name, &progress);
+                    return Ok(());
                 }
-                self.show.finished(&running.working, &progress);
-                Ok(())
+                // It had ended before this process came.
+                self.ledger.known.remove(id);
+                match trial::look(&dir, &task.trial) {
+                    Ok(Found::Run(progress)) if progress.ended.is_some() => {
+                        self.ledger.known.insert(id.clone(), progress);
+                        Ok(())
+                    }
+                    _ => self.ended_badly(id, Ended::Failed("it ended without a result".into())),
+                }
             }
             Some(3) => {
-                self.show.failed(&running.working, &reason);
-                self.ended_badly(&id, Ended::Diverged(reason))
+                self.show.failed(&name, &reason);
+                self.ended_badly(id, Ended::Diverged(reason))
             }
             Some(5) => Err(Failure::new(Code::Disk, format!("a trial could not write: {reason}"))),
             Some(6) => {
-                self.wait_for(&id);
+                self.wait_for(id);
                 Ok(())
             }
-            _ if running.asked => Ok(()),
+            _ if asked => Ok(()),
             // Another process made the run while this one was reading its text.
-            Some(2) if fresh && dir.join("settings.toml").exists() => self.interrupted(&id, running.evals, &reason),
-            Some(130 | 143) => self.interrupted(&id, running.evals, "was stopped by a signal"),
-            None => self.interrupted(&id, running.evals, &format!("was killed ({status})")),
+            Some(2) if after.is_none() && dir.join("settings.toml").exists() => self.interrupted(id, after, &reason),
+            Some(130 | 143) => self.interrupted(id, after, "was stopped by a signal"),
+            None => self.interrupted(id, after, &format!("was killed ({status})")),
             Some(_) => {
-                self.show.failed(&running.working, &reason);
-                self.ended_badly(&id, Ended::Failed(reason))
+                self.show.failed(&name, &reason);
+                self.ended_badly(id, Ended::Failed(reason))
             }
         }
     }
 
-    /// Goes on with it, unless that has not helped before.
-    fn interrupted(&mut self, id: &str, evals: usize, what: &str) -> Outcome {
-        self.wait_for_quietly(id);
-        let further = self.ledger.known.get(id).is_some_and(|p| p.evals.len() > evals);
+    /// Continues it, unless that has not helped before.
+    fn interrupted(&mut self, id: &str, after: Option<usize>, what: &str) -> Outcome {
+        self.busy.insert(id.to_owned(), Instant::now() + BUSY);
+        let further = self.epochs(id) > after.unwrap_or(0);
         let tries = self.tries.entry(id.to_owned()).or_default();
         *tries = if further { 1 } else { *tries + 1 };
         if *tries < TRIES {
@@ -363,23 +353,19 @@ impl<'a> Driver<'a> {
     fn ended_badly(&mut self, id: &str, ended: Ended) -> Outcome {
         self.out.note(id, &ended)?;
         self.ledger.known.entry(id.to_owned()).or_default().ended = Some(ended);
-        self.look_again()
+        self.look_again();
+        Ok(())
     }
 
     /// Makes the main loop ask again what is wanted.
-    fn look_again(&mut self) -> Outcome {
+    fn look_again(&mut self) {
         let _ = self.tell.send((0, Said::Closed));
-        Ok(())
     }
 
     fn wait_for(&mut self, id: &str) {
         if self.told_busy.insert(id.to_owned()) {
-            self.show.line(&format!("{id}: another process is at work on it; waiting"));
+            self.show.waits(id);
         }
-        self.wait_for_quietly(id);
-    }
-
-    fn wait_for_quietly(&mut self, id: &str) {
         self.busy.insert(id.to_owned(), Instant::now() + BUSY);
     }
 

@@ -4,11 +4,13 @@
 use toml::de::{DeTable, DeValue};
 use tprop::rng::Draws;
 
-use super::sweep_file::MOST_TRIALS;
 use super::toml::{Section, Source};
 use crate::settings::table::{self, Kind};
 use crate::settings::typed::{self, Written};
 use crate::settings::{SettingError, Typed};
+
+/// More trials than this are a mistake, or need another program.
+pub const MOST_TRIALS: u64 = 10_000;
 
 /// Some settings with the values that they take.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What is known about an experiment's trials and cells, and what is therefore to be done next.
+//! What is known about an experiment's trials and entries, and what is therefore to be done next.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -7,8 +7,9 @@ use sha2::{Digest, Sha256};
 
 use super::estimate::corpus_key;
 use super::out::Out;
+use super::progress::{Ended, Progress};
 use super::study::{Next, Study, Verdict, Want};
-use super::trial::{self, Ended, Found, Progress, Trial};
+use super::trial::{self, Found, Trial};
 
 /// What is known about an experiment.
 #[derive(Debug, Default)]
@@ -17,93 +18,82 @@ pub struct Ledger {
     pub known: HashMap<String, Progress>,
     /// Bad ends that were noted by earlier drivers, not yet looked at.
     pub noted: HashMap<String, Ended>,
-    /// What each cell came to, by its number.
+    /// What each entry came to, by its number.
     pub verdicts: HashMap<usize, Verdict>,
     /// Perplexities that `tprop eval` printed, by name of the reading.
     pub readings: HashMap<String, Result<f64, String>>,
     /// Fingerprints of the texts as they are now, where they are known.
     pub texts: HashMap<String, String>,
-    /// Whether runs that cannot be taken up are removed, and begun anew, rather than told as failures.
+    /// Whether runs that cannot be taken up are removed, and begun anew, rather than reported as failures.
     pub retry: bool,
 }
 
-/// What a process is at work on.
+/// A process to be run.
 #[derive(Clone, Debug)]
-pub enum Task {
-    /// A trial; `fresh` if its directory was empty.
-    Train { id: String, fresh: bool },
-    /// `tprop eval` of a finished one.
-    Read { key: String },
-}
-
-/// A thing to be done.
-#[derive(Debug)]
-pub struct Job {
-    /// What.
-    pub task: Task,
+pub struct Task {
+    /// What it does.
+    pub kind: Kind,
+    /// Distinct among tasks: the trial's name or the reading's.
+    pub key: String,
     /// Of which trial.
     pub trial: Rc<Trial>,
-    /// For which cell.
-    pub cell: usize,
+    /// For which entry.
+    pub entry: usize,
     /// The point, as people read it.
     pub label: String,
     /// How far.
     pub until: Option<u64>,
 }
 
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Trains a trial.
+    Train,
+    /// `tprop eval` of a finished one.
+    Read,
+}
+
 impl Ledger {
     /// What is to be done, in order. Trials that are met for the first time are looked up on the disk.
-    pub fn jobs(&mut self, study: &Study, cells: &[usize], out: &Out) -> Vec<Job> {
-        let mut jobs: Vec<Job> = Vec::new();
-        let mut listed: HashSet<String> = HashSet::new();
-        for &cell in cells {
-            if self.verdicts.contains_key(&cell) {
+    pub fn tasks(&mut self, study: &Study, entries: &[usize], out: &Out) -> Vec<Task> {
+        let mut tasks: Vec<Task> = Vec::new();
+        for &entry in entries.iter() {
+            if self.verdicts.contains_key(&entry) {
                 continue;
             }
-            loop {
-                let next = study.next(cell, &|id| self.known.get(id));
-                match next {
+            tasks.extend(loop {
+                match study.next(entry, &|id| self.known.get(id)) {
+                    Next::Trials(wants) if self.meet(&wants, out) => {}
+                    Next::Trials(wants) => break wants.into_iter().map(|want| train(want, entry)).collect(),
                     Next::Done(verdict) => {
-                        let readings = self.open_readings(study, cell, &verdict, out);
+                        let readings = self.open_readings(study, entry, &verdict, out);
                         if readings.is_empty() {
-                            self.verdicts.insert(cell, verdict);
+                            self.verdicts.insert(entry, verdict);
                         }
-                        jobs.extend(readings.into_iter().filter(|job| listed.insert(job.task.name().to_owned())));
-                        break;
-                    }
-                    Next::Trials(wants) => {
-                        if !self.meet(&wants, out) {
-                            let wants = wants.into_iter().filter(|want| listed.insert(want.trial.id.clone()));
-                            jobs.extend(wants.map(|want| Job {
-                                task: Task::Train { id: want.trial.id.clone(), fresh: false },
-                                trial: want.trial,
-                                cell,
-                                label: want.label,
-                                until: want.until,
-                            }));
-                            break;
-                        }
+                        break readings;
                     }
                 }
-            }
+            });
         }
-        jobs
+        let mut listed = HashSet::new();
+        tasks.retain(|task| listed.insert(task.key.clone()));
+        tasks
     }
 
     /// Looks up trials that nothing is known about; says whether something was found.
     fn meet(&mut self, wants: &[Want], out: &Out) -> bool {
         let mut news = false;
-        for want in wants {
-            let id = &want.trial.id;
-            if !self.known.contains_key(id) {
-                let found = self.found(&want.trial, out).unwrap_or_else(|why| {
-                    let cleared = self.retry && matches!(trial::clear(&out.run(id)), Ok(true));
-                    let ended = (!cleared).then_some(Ended::Failed(why));
-                    Progress { ended, ..Progress::default() }
-                });
-                news |= found.ended.is_some() || !found.evals.is_empty();
-                self.known.insert(id.clone(), found);
+        for Want { trial, .. } in wants {
+            if self.known.contains_key(&trial.id) {
+                continue;
             }
+            let found = self.found(trial, out).unwrap_or_else(|why| {
+                let cleared = self.retry && matches!(trial::clear(&out.run(&trial.id)), Ok(true));
+                if cleared { Progress::default() } else { Progress::bad(Ended::Failed(why)) }
+            });
+            news |= found.ended.is_some() || found.epochs() > 0;
+            self.known.insert(trial.id.clone(), found);
         }
         news
     }
@@ -119,8 +109,8 @@ impl Ledger {
             Found::Nothing => Progress::default(),
             Found::Run(progress) => progress,
         };
-        let now = self.texts.get(&corpus_key(&trial.settings));
-        match (&progress.corpus, now) {
+        let then = progress.record.start.as_ref().map(|start| &start.corpus);
+        match (then, self.texts.get(&corpus_key(&trial.settings))) {
             (Some(then), Some(now)) if then != now => Err(format!(
                 "{}: this run read another text than the one that {} is now",
                 dir.display(),
@@ -130,45 +120,31 @@ impl Ledger {
         }
     }
 
-    /// The readings that a cell still needs, once its trials have ended.
-    fn open_readings(&mut self, study: &Study, cell: usize, verdict: &Verdict, out: &Out) -> Vec<Job> {
-        let args = &study.cells[cell].eval;
-        let mut jobs = Vec::new();
-        if args.is_empty() {
-            return jobs;
-        }
-        for trial in &verdict.trials {
-            let finished = self.known.get(&trial.id).is_some_and(|p| matches!(p.ended, Some(Ended::Finished(_))));
+    /// The readings that an entry still needs, once its trials have ended.
+    fn open_readings(&mut self, study: &Study, entry: usize, verdict: &Verdict, out: &Out) -> Vec<Task> {
+        let args = &study.entries[entry].eval;
+        let mut tasks = Vec::new();
+        for trial in verdict.trials.iter().filter(|_| !args.is_empty()) {
             let key = reading_key(&trial.id, args);
-            if !finished || self.readings.contains_key(&key) {
+            if self.readings.contains_key(&key) || !self.known.get(&trial.id).is_some_and(Progress::finished) {
                 continue;
             }
             let path = out.dir().join(format!("evals/{key}.json"));
             match std::fs::read_to_string(&path).ok().and_then(|text| perplexity(&text)) {
-                Some(figure) => {
-                    self.readings.insert(key, Ok(figure));
+                Some(figure) => drop(self.readings.insert(key, Ok(figure))),
+                None => {
+                    let (trial, label) = (trial.clone(), args.join(" "));
+                    tasks.push(Task { kind: Kind::Read, key, trial, entry, label, until: None });
                 }
-                None => jobs.push(Job {
-                    task: Task::Read { key },
-                    trial: trial.clone(),
-                    cell,
-                    label: args.join(" "),
-                    until: None,
-                }),
             }
         }
-        jobs
+        tasks
     }
 }
 
-impl Task {
-    /// Its name: the trial's or the reading's.
-    pub fn name(&self) -> &str {
-        match self {
-            Task::Train { id, .. } => id,
-            Task::Read { key } => key,
-        }
-    }
+fn train(want: Want, entry: usize) -> Task {
+    let Want { trial, until, label } = want;
+    Task { kind: Kind::Train, key: trial.id.clone(), trial, entry, label, until }
 }
 
 /// The name of what `tprop eval` says about a run with these arguments.

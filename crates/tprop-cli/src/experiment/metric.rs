@@ -1,45 +1,53 @@
 //! The figure of a trial that a table shows.
 
-use tprop::record::Eval;
+use tprop::record::{End, Eval};
 
-use super::trial::{Ended, Progress};
+use super::progress::Progress;
 
 /// Which figure: `valid_ppl`, `test_bits`, `valid_ppl@3`, …
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    quantity: Quantity,
+    quantity: &'static Quantity,
     /// After this epoch rather than at the best one.
     epoch: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Quantity {
-    ValidPpl,
-    TrainPpl,
-    TestPpl,
-    WindowPpl,
-    ValidBits,
-    TrainBits,
-    TestBits,
-    Residual,
-    TokensPerSecond,
+/// A quantity of a run: at one of its evaluations, or known at its end only.
+#[derive(Debug)]
+struct Quantity {
+    name: &'static str,
+    title: &'static str,
+    of: Of,
 }
 
-const NAMES: [(&str, Quantity); 9] = [
-    ("valid_ppl", Quantity::ValidPpl),
-    ("train_ppl", Quantity::TrainPpl),
-    ("test_ppl", Quantity::TestPpl),
-    ("window_ppl", Quantity::WindowPpl),
-    ("valid_bits", Quantity::ValidBits),
-    ("train_bits", Quantity::TrainBits),
-    ("test_bits", Quantity::TestBits),
-    ("residual", Quantity::Residual),
-    ("tokens_per_s", Quantity::TokensPerSecond),
+#[derive(Debug)]
+enum Of {
+    Eval(fn(&Eval) -> Option<f64>),
+    End(fn(&End) -> Option<f64>),
+}
+
+#[rustfmt::skip]
+static QUANTITIES: [Quantity; 9] = [
+    Quantity { name: "valid_ppl", title: "validation perplexity", of: Of::Eval(|e| Some(e.valid_ppl)) },
+    Quantity { name: "train_ppl", title: "training perplexity", of: Of::Eval(|e| Some(e.train_ppl)) },
+    Quantity { name: "test_ppl", title: "test perplexity", of: Of::End(|e| e.test_ppl) },
+    Quantity { name: "window_ppl", title: "perplexity of the training windows", of: Of::Eval(|e| Some(e.window_ppl)) },
+    Quantity { name: "valid_bits", title: "validation bits per token", of: Of::Eval(|e| Some(e.valid_ppl.log2())) },
+    Quantity { name: "train_bits", title: "training bits per token", of: Of::Eval(|e| Some(e.train_ppl.log2())) },
+    Quantity { name: "test_bits", title: "test bits per token", of: Of::End(|e| Some(e.test_ppl?.log2())) },
+    Quantity { name: "residual", title: "mean relative residual", of: Of::Eval(|e| Some(e.coupling?.residual_relative)) },
+    Quantity { name: "tokens_per_s", title: "tokens per second", of: Of::End(|e| Some(e.tokens as f64 / e.seconds.max(1e-9))) },
 ];
 
 impl Default for Metric {
     fn default() -> Self {
-        Self { quantity: Quantity::ValidPpl, epoch: None }
+        Self { quantity: &QUANTITIES[0], epoch: None }
+    }
+}
+
+impl PartialEq for Metric {
+    fn eq(&self, other: &Self) -> bool {
+        (self.quantity.name, self.epoch) == (other.quantity.name, other.epoch)
     }
 }
 
@@ -50,13 +58,13 @@ impl Metric {
             Some((name, epoch)) => (name, Some(epoch.parse::<u64>().ok().filter(|n| *n > 0))),
             None => (text, None),
         };
-        let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, quantity)| *quantity);
-        let of_end = matches!(known, Some(Quantity::TestPpl | Quantity::TestBits | Quantity::TokensPerSecond));
-        match (known, epoch) {
+        match (QUANTITIES.iter().find(|q| q.name == name), epoch) {
             (Some(quantity), None) => Ok(Self { quantity, epoch: None }),
-            (Some(quantity), Some(Some(epoch))) if !of_end => Ok(Self { quantity, epoch: Some(epoch) }),
+            (Some(quantity @ Quantity { of: Of::Eval(_), .. }), Some(Some(epoch))) => {
+                Ok(Self { quantity, epoch: Some(epoch) })
+            }
             _ => {
-                let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
+                let names: Vec<_> = QUANTITIES.iter().map(|q| q.name).collect();
                 let shown = tprop::vocab::printable(text);
                 Err(format!(
                     "metric must be one of {} (all but test_… and tokens_per_s also as NAME@EPOCH), not {shown}",
@@ -73,49 +81,31 @@ impl Metric {
 
     /// As files name it.
     pub fn name(&self) -> String {
-        let name = NAMES.iter().find(|(_, q)| *q == self.quantity).map_or("", |(name, _)| *name);
+        let name = self.quantity.name;
         self.epoch.map_or(name.to_owned(), |epoch| format!("{name}@{epoch}"))
     }
 
     /// As a table's heading names it.
     pub fn title(&self) -> String {
-        let title = match self.quantity {
-            Quantity::ValidPpl => "validation perplexity",
-            Quantity::TrainPpl => "training perplexity",
-            Quantity::TestPpl => "test perplexity",
-            Quantity::WindowPpl => "perplexity of the training windows",
-            Quantity::ValidBits => "validation bits per token",
-            Quantity::TrainBits => "training bits per token",
-            Quantity::TestBits => "test bits per token",
-            Quantity::Residual => "mean relative residual",
-            Quantity::TokensPerSecond => "tokens per second",
-        };
+        let title = self.quantity.title;
         self.epoch.map_or(title.to_owned(), |epoch| format!("{title} after epoch {epoch}"))
     }
 
     /// Whether a trial can have this figure at all: BPTT has no residual.
     pub fn applies(&self, progress: &Progress) -> bool {
-        self.quantity != Quantity::Residual || progress.evals.iter().any(|e| e.coupling.is_some())
+        self.quantity.name != "residual" || progress.record.evals.iter().any(|e| e.coupling.is_some())
     }
 
     /// The figure of a trial; none if it has not come so far.
     pub fn of(&self, progress: &Progress) -> Option<f64> {
-        let Some(Ended::Finished(end)) = &progress.ended else { return None };
-        let eval: &Eval = match self.epoch {
-            Some(epoch) => progress.evals.iter().find(|e| e.epoch == epoch)?,
-            None => progress.best(None)?,
-        };
-        Some(match self.quantity {
-            Quantity::ValidPpl => eval.valid_ppl,
-            Quantity::TrainPpl => eval.train_ppl,
-            Quantity::TestPpl => end.test_ppl?,
-            Quantity::WindowPpl => eval.window_ppl,
-            Quantity::ValidBits => eval.valid_ppl.log2(),
-            Quantity::TrainBits => eval.train_ppl.log2(),
-            Quantity::TestBits => end.test_ppl?.log2(),
-            Quantity::Residual => eval.coupling?.residual_relative,
-            Quantity::TokensPerSecond => end.tokens as f64 / end.seconds.max(1e-9),
-        })
+        let record = Some(&progress.record).filter(|_| progress.finished())?;
+        match self.quantity.of {
+            Of::End(of) => of(record.end.as_ref()?),
+            Of::Eval(of) => of(match self.epoch {
+                Some(epoch) => record.evals.iter().find(|e| e.epoch == epoch)?,
+                None => record.best(None)?,
+            }),
+        }
     }
 }
 
@@ -125,8 +115,8 @@ mod tests {
 
     #[test]
     fn metrics_have_names() {
-        for (name, _) in NAMES {
-            assert_eq!(Metric::named(name).unwrap().name(), name);
+        for quantity in &QUANTITIES {
+            assert_eq!(Metric::named(quantity.name).unwrap().name(), quantity.name);
         }
         assert_eq!(Metric::named("valid_ppl@3").unwrap().name(), "valid_ppl@3");
         for wrong in ["ppl", "valid_ppl@", "valid_ppl@0", "test_ppl@2", ""] {

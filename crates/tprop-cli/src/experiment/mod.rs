@@ -14,6 +14,7 @@ mod ledger;
 mod metric;
 mod out;
 mod present;
+mod progress;
 pub mod recipe;
 mod results;
 mod show;
@@ -25,54 +26,67 @@ mod trial;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use crate::args::Driving;
 use crate::console;
+use crate::describe::describe;
 use crate::failure::{Code, Failure, Outcome};
-use crate::report;
 use crate::settings::{Settings, Typed};
 use drive::{Driver, Options};
-use estimate::Survey;
+use estimate::{Scope, Survey};
 use ledger::Ledger;
 use out::{Identity, Out};
 use results::Results;
 use study::Study;
 
-/// Why a cell has no figure that nobody wanted this time.
+/// Why an entry has no figure that nobody wanted this time.
 const NOT_ASKED: &str = "not asked for";
 
 /// What to do with an experiment.
-#[derive(Debug)]
-pub struct Request<'a> {
-    /// How, as typed.
-    pub driving: &'a Driving,
-    /// Where, if not said.
-    pub usual_out: PathBuf,
-    /// Parts of cells' names; all cells if empty.
-    pub only: &'a [String],
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Where its directory is.
+    pub out: PathBuf,
+    /// Trials side by side.
+    pub jobs: usize,
+    /// Where data sets are looked for first.
+    pub data_dir: Option<String>,
+    /// Run trials again that failed.
+    pub retry: bool,
+    /// Only say what it would take.
+    pub dry_run: bool,
+    /// Print JSON instead of Markdown.
+    pub json: bool,
+    /// No progress.
+    pub quiet: bool,
+    /// Parts of entries' names; all entries if empty.
+    pub only: Vec<String>,
     /// The command that makes the same again.
     pub command: String,
-    /// Whether cells whose text is not here are left out, and told, rather than refused.
+    /// Whether entries whose text is not here are left out, and named, rather than refused.
     pub lenient: bool,
 }
 
 /// Runs an experiment, or says what it would take.
-pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
-    let driving = request.driving;
-    let cells = select(study, request.only)?;
-    let data_dir = driving.data_dir.as_deref();
-    let jobs = usize::from(driving.jobs);
-    let dir = driving.out.clone().unwrap_or_else(|| request.usual_out.clone());
-    let survey = Survey::of(study, &cells, data_dir, jobs, request.lenient, driving.dry_run)?;
-    if driving.dry_run {
-        return survey.tell(study, &cells, &dir, driving.json);
+pub fn run(study: &Study, request: &Request) -> Outcome {
+    let entries = select(study, &request.only)?;
+    let Request { out: dir, jobs, data_dir, quiet, .. } = request;
+    let scope = Scope {
+        entries: &entries,
+        data_dir: data_dir.as_deref(),
+        jobs: *jobs,
+        lenient: request.lenient,
+        measure: request.dry_run,
+    };
+    let survey = Survey::of(study, scope)?;
+    if request.dry_run {
+        return survey.tell(study, &entries, dir, request.json);
     }
-    let mut absent: HashMap<usize, String> =
-        (0..study.cells.len()).filter(|c| !cells.contains(c)).map(|c| (c, NOT_ASKED.to_owned())).collect();
+    let unasked = (0..study.entries.len()).filter(|e| !entries.contains(e));
+    let mut absent: HashMap<usize, String> = unasked.map(|e| (e, NOT_ASKED.to_owned())).collect();
     absent.extend(survey.absent.clone());
-    let here: Vec<usize> = cells.iter().copied().filter(|c| !absent.contains_key(c)).collect();
+    let here: Vec<usize> = entries.iter().copied().filter(|e| !absent.contains_key(e)).collect();
     let nothing = || {
         let reason = survey.absent.values().next().cloned().unwrap_or_default();
         Failure::input(format!("nothing can be run: {reason}"))
@@ -81,43 +95,44 @@ pub fn run(study: &Study, request: &Request<'_>) -> Outcome {
     if here.is_empty() && !dir.join("study.json").is_file() && !dir.join("runs").is_dir() {
         return Err(nothing());
     }
-    if !driving.quiet {
+    if !quiet {
         tell_absent(study, &survey.absent);
     }
-    let out = Out::open(&dir, &Identity::of(study))?;
+    let out = Out::open(dir, &Identity::of(study))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = study.forecast(cells[0])[0].1.settings.threads().unwrap_or(cores);
-    let data_dir = data_dir.map(absolute);
-    let options = Options { jobs, threads: (threads / jobs).max(1), data_dir, quiet: driving.quiet };
+    let threads = study.forecast(entries[0])[0].1.settings.threads().unwrap_or(cores);
+    let data_dir = data_dir.as_deref().map(absolute);
+    let options = Options { jobs: *jobs, threads: (threads / jobs).max(1), data_dir, quiet: *quiet };
     let mut driver = Driver::new(study, here.clone(), &out, survey.fingerprints.clone(), options);
-    if driving.retry {
+    if request.retry {
         driver.retry()?;
     }
     let finished = driver.drive()?;
-    if !cells.iter().any(|cell| finished.verdicts.contains_key(cell)) {
+    if !entries.iter().any(|entry| finished.verdicts.contains_key(entry)) {
         return Err(nothing());
     }
-    absent.retain(|cell, _| !finished.verdicts.contains_key(cell));
+    absent.retain(|entry, _| !finished.verdicts.contains_key(entry));
     let results = Results::of(study, &finished, &absent, request.command.clone());
-    present::present(study, &results, &out, survey.best_possible(study, &here), driving.json)?;
+    present::present(study, &results, &out, survey.best_possible(study, &here), request.json)?;
     if results.trials.iter().any(|trial| trial.epochs > 0) {
-        let written =
-            report::write(std::slice::from_ref(&dir), &dir, &study.title, std::slice::from_ref(&request.command))?;
-        if !driving.quiet {
+        let (dirs, commands) = (std::slice::from_ref(dir), std::slice::from_ref(&request.command));
+        let written = tprop_report::write(dirs, dir, &study.title, commands, &describe)?;
+        if !quiet {
             let shown = |path: &Path| tprop::vocab::printable(&path.to_string_lossy());
-            console::note(format!("\nreport: {}\nfiles:  {}", shown(&written.html), shown(&dir)));
+            console::note(format!("\nreport: {}\nfiles:  {}", shown(&written.html), shown(dir)));
         }
     }
     ending(&results, &finished)
 }
 
-/// Cells that cannot be run, those with one reason together.
+/// Entries that cannot be run, those with one reason together.
 fn tell_absent(study: &Study, absent: &HashMap<usize, String>) {
-    let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    absent.iter().for_each(|(cell, reason)| reasons.entry(reason).or_default().push(*cell));
-    for (reason, mut cells) in reasons {
-        cells.sort_unstable();
-        let names: Vec<&str> = cells.iter().map(|cell| study.cells[*cell].name.as_str()).collect();
+    let mut reasons: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (entry, reason) in absent {
+        reasons.entry(reason).or_default().insert(*entry);
+    }
+    for (reason, entries) in reasons {
+        let names: Vec<&str> = entries.iter().map(|entry| study.entries[*entry].name.as_str()).collect();
         let names = if names.len() > 6 { format!("{} cells", names.len()) } else { names.join(", ") };
         console::note(format!("left out: {names} ({reason})"));
     }
@@ -125,28 +140,24 @@ fn tell_absent(study: &Study, absent: &HashMap<usize, String>) {
 
 /// The exit code that results deserve.
 fn ending(results: &Results, finished: &Ledger) -> Outcome {
-    let failed = results.failures().count();
-    if failed > 0 {
-        return Err(Failure::new(Code::Failed, format!("{failed} trials failed; --retry runs them again")));
+    let failed = |what: String| Err(Failure::new(Code::Failed, what));
+    let trials = results.ended("failed").count();
+    if trials > 0 {
+        return failed(format!("{trials} trials failed; --retry runs them again"));
     }
-    if let Some(why) = finished.readings.values().find_map(|reading| reading.as_ref().err()) {
-        let n = finished.readings.values().filter(|reading| reading.is_err()).count();
-        return Err(Failure::new(
-            Code::Failed,
-            format!("{n} evaluations failed ({why}); the same command tries again"),
-        ));
+    let unread: Vec<&String> = finished.readings.values().filter_map(|reading| reading.as_ref().err()).collect();
+    if let Some(why) = unread.first() {
+        return failed(format!("{} evaluations failed ({why}); the same command tries again", unread.len()));
     }
     if results.figures.iter().any(|f| f.value.is_some()) {
         return Ok(());
     }
-    match results.divergences().next() {
-        Some(_) => Err(Failure::new(Code::Diverged, "no trial came to a good end")),
-        None => {
-            let why = results.figures.iter().find_map(|f| f.missing.clone()).filter(|why| why != NOT_ASKED);
-            let why = why.unwrap_or_else(|| "the runs have nothing of what the table shows".into());
-            Err(Failure::new(Code::Failed, format!("no figure came out: {why}")))
-        }
+    if results.ended("diverged").next().is_some() {
+        return Err(Failure::new(Code::Diverged, "no trial came to a good end"));
     }
+    let why = results.figures.iter().find_map(|f| f.missing.clone()).filter(|why| why != NOT_ASKED);
+    let why = why.unwrap_or_else(|| "the runs have nothing of what the table shows".into());
+    failed(format!("no figure came out: {why}"))
 }
 
 /// Whether bytes can be read as `study.json`, and as `outcomes.jsonl`.
@@ -160,19 +171,19 @@ pub fn read_sweep(text: &str) -> Result<(), String> {
     sweep_file::read(text, Path::new("sweep.toml"), Vec::new()).map(drop).map_err(|e| e.to_string())
 }
 
-/// The cells that `--only` names: each word is some parts of a cell's name, in order.
+/// The entries that `--only` names: each word is some parts of an entry's name, in order.
 fn select(study: &Study, only: &[String]) -> Outcome<Vec<usize>> {
-    let matches = |cell: &str, word: &str| {
-        let mut parts = cell.split('/');
+    let matches = |entry: &str, word: &str| {
+        let mut parts = entry.split('/');
         word.split('/').all(|wanted| parts.any(|part| part == wanted))
     };
-    if let Some(word) = only.iter().find(|word| !study.cells.iter().any(|c| matches(&c.name, word))) {
-        let names: Vec<&str> = study.cells.iter().map(|c| c.name.as_str()).take(40).collect();
-        let shown = tprop::vocab::printable(word);
-        return Err(Failure::input(format!("--only {shown}: there is no such cell; there are {}", names.join(", "))));
+    let names: Vec<&str> = study.entries.iter().map(|e| e.name.as_str()).collect();
+    if let Some(word) = only.iter().find(|word| !names.iter().any(|name| matches(name, word))) {
+        let (shown, names) = (tprop::vocab::printable(word), names[..names.len().min(40)].join(", "));
+        return Err(Failure::input(format!("--only {shown}: there is no such cell; there are {names}")));
     }
-    let wanted = |i: &usize| only.is_empty() || only.iter().any(|word| matches(&study.cells[*i].name, word));
-    Ok((0..study.cells.len()).filter(wanted).collect())
+    let wanted = |i: &usize| only.is_empty() || only.iter().any(|word| matches(names[*i], word));
+    Ok((0..names.len()).filter(wanted).collect())
 }
 
 /// A trial's settings with the data directory of the command line.

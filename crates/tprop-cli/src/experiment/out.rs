@@ -10,7 +10,7 @@
 //! lock
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::grid::shown;
-use super::study::{Next, Plan, Study};
-use super::trial::Ended;
+use super::progress::Ended;
+use super::study::{Next, Protocol, Study};
 use crate::disk;
 use crate::failure::{Failure, Outcome};
 use crate::run::Lock;
@@ -36,47 +36,47 @@ pub struct Identity {
     format: u32,
     name: String,
     version: String,
-    /// Over the cells and the names of all trials that are known beforehand, in which every default has a part.
+    /// Over the entries and the names of all trials that are known beforehand, in which every default has a part.
     hash: String,
-    /// Settings, seeds and points of each cell.
-    cells: BTreeMap<String, Vec<String>>,
+    /// Settings, seeds and points of each entry.
+    #[serde(rename = "cells")]
+    entries: BTreeMap<String, Vec<String>>,
 }
 
 impl Identity {
     /// Of an experiment.
     pub fn of(study: &Study) -> Self {
-        let mut cells = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         let mut hash = Sha256::new();
-        for (i, cell) in study.cells.iter().enumerate() {
+        for (i, entry) in study.entries.iter().enumerate() {
             // Threads and checkpoints may differ from one call to the next.
             let shapes = |one: &&Typed| !neutral(&one.name);
             let line = |what: &str, set: &[Typed]| format!("{what}: {}", shown(set));
-            let mut lines: Vec<String> =
-                cell.set.iter().chain(&study.last).filter(shapes).map(|one| shown(std::slice::from_ref(one))).collect();
-            lines.push(format!("seeds {:?}", cell.seeds));
-            lines.extend((!cell.eval.is_empty()).then(|| format!("eval {:?}", cell.eval)));
-            match &cell.plan {
-                Plan::Plain => {}
-                Plan::Contest { points, halving } => {
-                    lines.extend(points.iter().map(|p| line("point", p)));
+            let set = entry.set.iter().chain(&study.last).filter(shapes);
+            let mut lines: Vec<String> = set.map(|one| shown(std::slice::from_ref(one))).collect();
+            lines.push(format!("seeds {:?}", entry.seeds));
+            lines.extend((!entry.eval.is_empty()).then(|| format!("eval {:?}", entry.eval)));
+            match &entry.protocol {
+                Protocol::Contest { points, halving } => {
+                    lines.extend(points.iter().filter(|p| !p.is_empty()).map(|p| line("point", p)));
                     lines.extend(halving.map(|h| format!("prune {h:?}")));
                 }
-                Plan::Search(search) => {
+                Protocol::Search(search) => {
                     lines.push(line("short", &search.short));
-                    lines.extend(search.points.iter().take(search.take).map(|p| line("try", p)));
+                    lines.extend(search.points.iter().map(|p| line("try", p)));
                     lines.push(format!("seeds of the search {:?}", search.seeds));
-                    lines.extend(search.neighbour.map(|n| format!("neighbour {}", study.cells[n].name)));
+                    lines.extend(search.neighbour.map(|n| format!("neighbour {}", study.entries[n].name)));
                 }
             }
-            hash.update(format!("{} {lines:?}\n", cell.name));
+            hash.update(format!("{} {lines:?}\n", entry.name));
             if let Next::Trials(wants) = study.next(i, &|_| None) {
                 wants.iter().for_each(|want| hash.update(&want.trial.id));
             }
-            cells.insert(cell.name.clone(), lines);
+            entries.insert(entry.name.clone(), lines);
         }
         let hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { format: FORMAT, name: study.name.clone(), version, hash, cells }
+        Self { format: FORMAT, name: study.name.clone(), version, hash, entries }
     }
 
     /// From the text of `study.json`.
@@ -86,26 +86,23 @@ impl Identity {
 
     /// How this differs from what `old` ran, in a few words.
     fn differs(&self, old: &Self) -> String {
-        let mut said = Vec::new();
-        for name in self.cells.keys().chain(old.cells.keys().filter(|k| !self.cells.contains_key(*k))) {
-            let empty = Vec::new();
-            let (now, then) = (self.cells.get(name).unwrap_or(&empty), old.cells.get(name).unwrap_or(&empty));
-            let only =
-                |a: &[String], b: &[String]| a.iter().filter(|l| !b.contains(l)).take(3).cloned().collect::<Vec<_>>();
-            let (new, gone) = (only(now, then), only(then, now));
-            match (then.is_empty(), now.is_empty()) {
-                (true, _) => said.push(format!("{name} is new")),
-                (_, true) => said.push(format!("{name} is gone")),
-                _ if new.is_empty() && gone.is_empty() => {}
-                _ => said.push(format!("{name} has [{}] where it had [{}]", new.join(", "), gone.join(", "))),
+        let names: BTreeSet<&String> = self.entries.keys().chain(old.entries.keys()).collect();
+        let only = |a: &[String], b: &[String]| {
+            a.iter().filter(|l| !b.contains(l)).take(3).cloned().collect::<Vec<_>>().join(", ")
+        };
+        let change = |name: &String| match (self.entries.get(name), old.entries.get(name)) {
+            (_, None) => Some(format!("{name} is new")),
+            (None, _) => Some(format!("{name} is gone")),
+            (Some(now), Some(then)) => {
+                let (new, gone) = (only(now, then), only(then, now));
+                (new != gone).then(|| format!("{name} has [{new}] where it had [{gone}]"))
             }
-        }
-        let more = said.len().saturating_sub(2);
-        said.truncate(2);
-        match said.is_empty() {
-            true => format!("the defaults of tprop {} are not those of {}", self.version, old.version),
-            false if more > 0 => format!("{}, and {more} more", said.join("; ")),
-            false => said.join("; "),
+        };
+        let said: Vec<String> = names.into_iter().filter_map(change).collect();
+        match said.len() {
+            0 => format!("the defaults of tprop {} are not those of {}", self.version, old.version),
+            1 | 2 => said.join("; "),
+            n => format!("{}, and {} more", said[..2].join("; "), n - 2),
         }
     }
 }
@@ -251,11 +248,7 @@ pub fn read_outcomes(text: &[u8]) -> Result<Vec<(String, Ended)>, (usize, String
 }
 
 fn note(trial: &str, ended: &Ended) -> String {
-    let (outcome, reason) = match ended {
-        Ended::Finished(end) => ("finished", &end.reason),
-        Ended::Diverged(reason) => ("diverged", reason),
-        Ended::Failed(reason) => ("failed", reason),
-    };
-    let note = Note { trial: trial.to_owned(), outcome: outcome.to_owned(), reason: reason.clone() };
+    let (outcome, reason) = ended.words();
+    let note = Note { trial: trial.to_owned(), outcome: outcome.to_owned(), reason: reason.to_owned() };
     serde_json::to_string(&note).expect("plain data") + "\n"
 }

@@ -3,10 +3,10 @@
 //! ```toml
 //! title = "…"                      # heading
 //! asks = "…"                       # the question, in a sentence or two
-//! set = { … }                      # settings of all cells
+//! set = { … }                      # settings of all entries
 //! [scale.quick]                    # and [scale.full]: their settings win over those of tables, rows and columns
 //! seeds = [1]                      # of the trials that count
-//! trials = 3                       # short trials per cell, the same number for every method
+//! trials = 3                       # short trials per entry, the same number for every method
 //! short = { train.epochs = 1 }     # what makes them short
 //! sizes = true                     # the paper's sizes can be compared with ours; without it only their order is
 //! set = { … }
@@ -14,7 +14,7 @@
 //! draw = 1                         # drawn by this seed; without it all points, with as many seeds as trials allow
 //! grid = { btprop.lambda = [1, 0.1], … }
 //! [[table]]
-//! name = "mini"                    # cells are called mini/ROW/COLUMN
+//! name = "mini"                    # entries are called mini/ROW/COLUMN
 //! title = "…"
 //! metric = "valid_ppl"             # also per column
 //! minus = "ROW"                    # figures are differences from this row
@@ -38,16 +38,15 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::grid::{Grid, shown};
+use super::grid::{Grid, MOST_TRIALS, shown};
 use super::metric::Metric;
-use super::study::{Cell, Plan, Search, Sizes, Study, Table};
-use super::sweep_file::MOST_TRIALS;
+use super::study::{Entry, Layout, Protocol, Search, Sizes, Study};
 use super::toml::{Section, Source};
 use super::trial::merge;
 use crate::settings::{SettingError, Typed};
 
 /// How much of an experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Minutes: the built-in language, small models
     Quick,
@@ -118,35 +117,32 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
             read_table(section, scale, &base, &amount, &searches, &mut study)?;
         }
     }
-    for cell in &study.cells {
-        let Plan::Search(search) = &cell.plan else { continue };
+    for entry in &study.entries {
+        let Protocol::Search(search) = &entry.protocol else { continue };
         let searched = |one: &&Typed| search.points.iter().flatten().any(|p| p.name == one.name);
         if let Some(one) = study.last.iter().find(searched) {
             let what = format!(
                 "{} is what the short trials of {} choose; leave it out, or write your own copy of the recipe",
-                one.name, cell.name
+                one.name, entry.name
             );
             return Err(SettingError::at(&one.place, what));
         }
     }
-    if study.cells.is_empty() {
+    if study.entries.is_empty() {
         return file.refuse(format!("there is nothing to run at scale {}", scale.name()));
     }
     if study.count() as u64 > MOST_TRIALS {
         return file.refuse(format!("{} trials; at most {MOST_TRIALS} are run: thin it out", study.count()));
     }
     study.check()?;
-    for (i, cell) in study.cells.iter().enumerate() {
+    for (i, entry) in study.entries.iter().enumerate() {
         let epochs = study.forecast(i).iter().map(|(_, trial)| trial.epochs()).max().unwrap_or(0);
-        if let Some(epoch) = cell.metric.epoch().filter(|epoch| *epoch > epochs) {
+        if let Some(epoch) = entry.metric.epoch().filter(|epoch| *epoch > epochs) {
             return file.refuse(format!(
                 "{}: there is no epoch {epoch} for metric {}, because trials have {epochs}",
-                cell.name,
-                cell.metric.name()
+                entry.name,
+                entry.metric.name()
             ));
-        }
-        if !cell.eval.is_empty() {
-            crate::args::check_eval(&cell.eval).or_else(|why| file.refuse(format!("{}: eval: {why}", cell.name)))?;
         }
     }
     Ok(study)
@@ -217,7 +213,7 @@ fn here(section: Section<'_>, scale: Scale) -> Result<bool, SettingError> {
     }
 }
 
-/// A part of a cell's name: it is typed behind `--only`.
+/// A part of an entry's name: it is typed behind `--only`.
 fn name_of(section: Section<'_>) -> Result<String, SettingError> {
     let name = section.needed("name")?;
     if name.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c)) {
@@ -227,105 +223,85 @@ fn name_of(section: Section<'_>) -> Result<String, SettingError> {
     section.refuse(format!("name {shown} may only have letters, digits and - . _ :"))
 }
 
-/// A column, as read.
-struct Column {
-    /// Its place among all columns of the file, for the paper's figures.
-    number: usize,
-    name: String,
-    label: String,
-    set: Vec<Typed>,
-    metric: Metric,
-    eval: Vec<String>,
-}
-
-fn metric_of(section: Section<'_>, usual: Metric) -> Result<Metric, SettingError> {
-    match section.text("metric")? {
-        None => Ok(usual),
-        Some(text) => Metric::named(&text).or_else(|why| section.refuse(why)),
-    }
-}
-
-fn read_columns(section: Section<'_>, scale: Scale) -> Result<(usize, Vec<Column>), SettingError> {
-    let usual = metric_of(section, Metric::default())?;
-    let mut columns: Vec<Column> = Vec::new();
-    let tables = section.tables("column")?;
-    for (number, (at, table)) in tables.iter().enumerate() {
-        let keys = ["name", "label", "set", "metric", "at", "eval"];
-        let column = Section::new(section.source, "a column", table, *at, &keys)?;
-        if !here(column, scale)? {
-            continue;
-        }
-        let name = name_of(column)?;
-        if columns.iter().any(|c| c.name == name) {
-            return column.refuse(format!("two columns are called {name}"));
-        }
-        let label = column.text("label")?.unwrap_or_else(|| name.clone());
-        let (set, metric) = (column.settings("set")?, metric_of(column, usual)?);
-        columns.push(Column { number, name, label, set, metric, eval: column.texts("eval")? });
-    }
-    if tables.is_empty() {
-        let label = usual.title();
-        let (name, set, eval) = (String::new(), Vec::new(), Vec::new());
-        columns.push(Column { number: 0, name, label, set, metric: usual, eval });
-    }
-    Ok((tables.len().max(1), columns))
-}
-
-/// A row, as read.
-struct Row<'a> {
+/// A row or a column, as read.
+struct Line<'a> {
     section: Section<'a>,
+    /// Its place among all of its kind in the file, for the paper's figures.
+    number: usize,
     name: String,
     label: String,
     set: Vec<Typed>,
     metric: Option<Metric>,
     eval: Vec<String>,
-    search: Option<String>,
-    paper: Vec<f64>,
 }
 
-fn read_rows<'a>(section: Section<'a>, scale: Scale, width: usize) -> Result<Vec<Row<'a>>, SettingError> {
-    let mut rows: Vec<Row<'a>> = Vec::new();
-    for (at, table) in section.tables("row")? {
-        let keys = ["name", "label", "set", "search", "paper", "at", "eval", "metric"];
-        let row = Section::new(section.source, "a row", table, at, &keys)?;
-        if !here(row, scale)? {
+fn metric_of(section: Section<'_>) -> Result<Option<Metric>, SettingError> {
+    let Some(text) = section.text("metric")? else { return Ok(None) };
+    Metric::named(&text).map(Some).or_else(|why| section.refuse(why))
+}
+
+/// The rows or columns of a table that belong to this scale.
+fn lines<'a>(section: Section<'a>, key: &str, scale: Scale) -> Result<Vec<Line<'a>>, SettingError> {
+    let (what, keys): (_, &[&str]) = match key {
+        "row" => ("a row", &["name", "label", "set", "search", "paper", "at", "eval", "metric"]),
+        _ => ("a column", &["name", "label", "set", "metric", "at", "eval"]),
+    };
+    let mut lines: Vec<Line<'a>> = Vec::new();
+    for (number, (at, table)) in section.tables(key)?.into_iter().enumerate() {
+        let section = Section::new(section.source, what, table, at, keys)?;
+        if !here(section, scale)? {
             continue;
         }
-        let name = name_of(row)?;
-        let paper = row.reals("paper")?;
-        if paper.iter().any(|x| *x == 0.0 || x.is_infinite()) {
-            return row
-                .refuse("a figure of the paper must be a finite number other than 0, or nan where there is none");
+        let name = name_of(section)?;
+        if lines.iter().any(|line| line.name == name) {
+            return section.refuse(format!("two {key}s are called {name}"));
         }
-        if !paper.is_empty() && paper.len() != width {
-            return row.refuse(format!("paper has {} figures, but there are {width} columns", paper.len()));
-        }
-        rows.push(Row {
-            section: row,
-            label: row.text("label")?.unwrap_or_else(|| name.clone()),
-            set: row.settings("set")?,
-            metric: row.text("metric")?.map(|_| metric_of(row, Metric::default())).transpose()?,
-            eval: row.texts("eval")?,
-            search: row.text("search")?,
-            paper,
-            name,
-        });
+        let label = section.text("label")?.unwrap_or_else(|| name.clone());
+        let (set, metric, eval) = (section.settings("set")?, metric_of(section)?, section.texts("eval")?);
+        lines.push(Line { section, number, name, label, set, metric, eval });
     }
-    if let Some((_, table)) = section.table("rows")? {
-        let grid = Grid::read(section.source, table)?;
-        let Some(points) = grid.len().filter(|n| *n <= MOST_TRIALS) else {
-            return section.refuse(format!("rows has more than {MOST_TRIALS} points; thin it out"));
-        };
-        for set in (0..points).map(|i| grid.point(i)) {
-            let (label, values): (_, Vec<&str>) = (shown(&set), set.iter().map(|t| t.text.as_str()).collect());
-            let (name, eval, paper) = (values.join("-"), Vec::new(), Vec::new());
-            rows.push(Row { section, name, label, set, metric: None, eval, search: None, paper });
+    Ok(lines)
+}
+
+/// The columns of a table; one without a name if the file has none.
+fn columns<'a>(section: Section<'a>, scale: Scale, usual: Metric) -> Result<Vec<Line<'a>>, SettingError> {
+    let alone = || {
+        let (name, label, set, eval) = (String::new(), usual.title(), Vec::new(), Vec::new());
+        Line { section, number: 0, name, label, set, metric: None, eval }
+    };
+    let columns = lines(section, "column", scale)?;
+    Ok(if section.tables("column")?.is_empty() { vec![alone()] } else { columns })
+}
+
+/// The rows of a table: those that are written, and one for each point of a grid.
+fn rows<'a>(section: Section<'a>, scale: Scale) -> Result<Vec<Line<'a>>, SettingError> {
+    let mut rows = lines(section, "row", scale)?;
+    let Some((_, table)) = section.table("rows")? else { return Ok(rows) };
+    let grid = Grid::read(section.source, table)?;
+    let Some(points) = grid.len().filter(|n| *n <= MOST_TRIALS) else {
+        return section.refuse(format!("rows has more than {MOST_TRIALS} points; thin it out"));
+    };
+    for set in (0..points).map(|i| grid.point(i)) {
+        let values: Vec<&str> = set.iter().map(|t| t.text.as_str()).collect();
+        let (name, label) = (values.join("-"), shown(&set));
+        if rows.iter().any(|row| row.name == name) {
+            return section.refuse(format!("two rows are called {name}"));
         }
-    }
-    if let Some((i, row)) = rows.iter().enumerate().find(|(i, row)| rows[..*i].iter().any(|r| r.name == row.name)) {
-        return rows[i].section.refuse(format!("two rows are called {}", row.name));
+        rows.push(Line { section, number: rows.len(), name, label, set, metric: None, eval: Vec::new() });
     }
     Ok(rows)
+}
+
+/// The paper's figures of a row: one for each column of the file, or none.
+fn paper(row: Section<'_>, width: usize) -> Result<Vec<f64>, SettingError> {
+    let paper = row.reals("paper")?;
+    if paper.iter().any(|x| *x == 0.0 || x.is_infinite()) {
+        return row.refuse("a figure of the paper must be a finite number other than 0, or nan where there is none");
+    }
+    if !paper.is_empty() && paper.len() != width {
+        return row.refuse(format!("paper has {} figures, but there are {width} columns", paper.len()));
+    }
+    Ok(paper)
 }
 
 fn read_table(
@@ -337,7 +313,7 @@ fn read_table(
     study: &mut Study,
 ) -> Result<(), SettingError> {
     let name = name_of(section)?;
-    if study.tables.iter().any(|t| t.name == name) {
+    if study.layouts.iter().any(|t| t.name == name) {
         return section.refuse(format!("two tables are called {name}"));
     }
     let set = section.settings("set")?;
@@ -348,8 +324,9 @@ fn read_table(
         scaled = merge(&[&scaled, &own.settings("set")?]);
         short = shortened(merge(&[&short, &own.settings("short")?]), &study.last);
     }
-    let (width, columns) = read_columns(section, scale)?;
-    let rows = read_rows(section, scale, width)?;
+    let usual = metric_of(section)?.unwrap_or_default();
+    let (columns, rows) = (columns(section, scale, usual)?, rows(section, scale)?);
+    let width = section.tables("column")?.len().max(1);
     if rows.is_empty() || columns.is_empty() {
         return section.refuse(format!("table {name} has no rows or no columns at scale {}", scale.name()));
     }
@@ -364,70 +341,72 @@ fn read_table(
     if !(tolerance.is_finite() && tolerance > 0.0) {
         return section.refuse("tolerance must be above 0: the part by which figures that agree may differ");
     }
-    let mut table = Table {
+    let mut layout = Layout {
         title: section.text("title")?.unwrap_or_else(|| name.clone()),
         columns: columns.iter().map(|c| c.label.clone()).collect(),
         rows: rows.iter().map(|r| r.label.clone()).collect(),
-        cells: Vec::new(),
+        entries: Vec::new(),
         sizes: if amount.sizes { Sizes::Comparable } else { Sizes::OtherScale },
         paper: Vec::new(),
         minus,
         tolerance,
         name: name.clone(),
     };
-    // Of each column, the cell above and the search by which it was found.
-    let mut above: Vec<Option<(&str, usize)>> = vec![None; columns.len()];
+    // Of each column, the entry above and the search by which it was found.
+    let mut above: Vec<Option<(String, usize)>> = vec![None; columns.len()];
     for row in &rows {
-        if let Some(kind) = row.search.as_deref().filter(|kind| !searches.contains_key(kind)) {
+        // A grid's rows have the table's own section, which has neither.
+        let (paper, kind) = (paper(row.section, width)?, row.section.text("search")?);
+        if let Some(kind) = kind.as_deref().filter(|kind| !searches.contains_key(kind)) {
             return row.section.refuse(format!("there is no [search.{}]", tprop::vocab::printable(kind)));
         }
-        let mut cells: Vec<usize> = Vec::new();
+        let mut entries: Vec<usize> = Vec::new();
         for (j, column) in columns.iter().enumerate() {
             let parts = [name.as_str(), &row.name, &column.name];
             let full = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
-            let plan = match &row.search {
-                None => Plan::Plain,
+            let protocol = match &kind {
+                None => Protocol::Contest { points: vec![Vec::new()], halving: None },
                 Some(kind) => {
                     // The neighbour: to the left in the same row, or above in the first column, with the same search.
-                    let above = above[j].filter(|(search, _)| search == kind).map(|(_, cell)| cell);
-                    let neighbour = cells.last().copied().or(above);
+                    let above = above[j].as_ref().filter(|(search, _)| search == kind).map(|(_, entry)| *entry);
+                    let neighbour = entries.last().copied().or(above);
                     let points = &searches[kind.as_str()];
-                    Plan::Search(plan_search(row.section, points, amount.trials, &short, &full, neighbour)?)
+                    Protocol::Search(search(row.section, points, amount.trials, &short, &full, neighbour)?)
                 }
             };
             let set = merge(&[base, &set, &column.set, &row.set, &scaled]);
             part |= merge(&[&set, &study.last]).iter().any(|one| one.name == "data.max_tokens" && one.text != "0");
-            cells.push(study.cells.len());
-            study.cells.push(Cell {
+            entries.push(study.entries.len());
+            study.entries.push(Entry {
                 name: full,
                 set,
-                plan,
+                protocol,
                 seeds: amount.seeds.clone(),
-                metric: row.metric.unwrap_or(column.metric),
+                metric: row.metric.or(column.metric).unwrap_or(usual),
                 eval: row.eval.iter().chain(&column.eval).cloned().collect(),
             });
         }
-        for (j, cell) in cells.iter().enumerate() {
-            above[j] = row.search.as_deref().map(|search| (search, *cell));
+        for (j, entry) in entries.iter().enumerate() {
+            above[j] = kind.clone().map(|search| (search, *entry));
         }
-        let figure = |c: &Column| row.paper.get(c.number).copied().filter(|x| x.is_finite());
-        table.paper.push(columns.iter().map(figure).collect());
-        table.cells.push(cells);
+        let figure = |c: &Line<'_>| paper.get(c.number).copied().filter(|x| x.is_finite());
+        layout.paper.push(columns.iter().map(figure).collect());
+        layout.entries.push(entries);
     }
     if part && amount.sizes {
-        table.sizes = Sizes::PartOfText;
+        layout.sizes = Sizes::PartOfText;
     }
-    study.tables.push(table);
+    study.layouts.push(layout);
     Ok(())
 }
 
 /// The same number of short trials for every method: all points of a small grid with several seeds, or drawn ones with one.
-fn plan_search(
+fn search(
     row: Section<'_>,
     points: &Points,
     trials: u64,
     short: &[Typed],
-    cell: &str,
+    entry: &str,
     neighbour: Option<usize>,
 ) -> Result<Search, SettingError> {
     let short = short.to_vec();
@@ -435,16 +414,15 @@ fn plan_search(
     match points.draw {
         Some(_) if all < trials => row.refuse(format!("its search has {all} points, but trials = {trials}")),
         Some(seed) => {
-            let take = trials as usize;
-            let points = points.grid.shuffled(seed, cell).into_iter().take(take).collect();
-            Ok(Search { short, points, take, seeds: vec![1], neighbour })
+            let points = points.grid.shuffled(seed, entry).into_iter().take(trials as usize).collect();
+            Ok(Search { short, points, seeds: vec![1], neighbour })
         }
         None if !trials.is_multiple_of(all) => {
             row.refuse(format!("its search has {all} points, and trials = {trials} is not a multiple of that"))
         }
         None => {
             let (seeds, points) = ((1..=trials / all).collect(), (0..all).map(|i| points.grid.point(i)).collect());
-            Ok(Search { short, points, take: all as usize, seeds, neighbour: None })
+            Ok(Search { short, points, seeds, neighbour: None })
         }
     }
 }

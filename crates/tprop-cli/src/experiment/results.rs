@@ -1,26 +1,27 @@
-//! What came out, as plain data: one [`Figure`] per cell, the trials behind it, and what is missing and why.
+//! What came out, as plain data: one [`Figure`] per entry, the trials behind it, and what is missing and why.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
+use tprop_report::numbers::Spread;
 
 use super::grid::shown;
 use super::ledger::{Ledger, reading_key};
 use super::metric::Metric;
-use super::study::{Plan, Study};
-use super::trial::{Ended, Progress};
-use crate::spread::Spread;
+use super::progress::{Ended, Progress};
+use super::study::{Protocol, Study};
 
-/// What a cell came to.
-#[derive(Clone, Debug, Serialize)]
+/// What an entry came to.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Figure {
-    /// The cell's name.
-    pub cell: String,
+    /// The entry's name.
+    #[serde(rename = "cell")]
+    pub entry: String,
     /// Which figure.
     pub metric: String,
-    /// The figure over the seeds; none if the cell was not run or came to nothing.
+    /// The figure over the seeds; none if the entry was not run or came to nothing.
     pub value: Option<Spread>,
-    /// The same by seed, in the order of the cell's seeds; empty if one is missing.
+    /// The same by seed, in the order of the entry's seeds; empty if one is missing.
     pub by_seed: Vec<f64>,
     /// The point that was chosen.
     pub chosen: Option<String>,
@@ -47,10 +48,11 @@ pub struct Figure {
 pub struct Line {
     /// Its name.
     pub trial: String,
-    /// The cell that wanted it first.
-    pub cell: String,
+    /// The entry that wanted it first.
+    #[serde(rename = "cell")]
+    pub entry: String,
     /// `finished`, `diverged`, `failed` or `pruned`.
-    pub outcome: String,
+    pub outcome: &'static str,
     /// Why, unless it finished.
     pub reason: String,
     /// Settings in which the experiment's trials differ.
@@ -80,16 +82,16 @@ pub struct Results {
     pub version: String,
     /// The command that made it, and makes it again.
     pub command: String,
-    /// By cell, in their order.
+    /// By entry, in their order.
     pub figures: Vec<Figure>,
-    /// All trials, in the order in which cells want them.
+    /// All trials, in the order in which entries want them.
     pub trials: Vec<Line>,
 }
 
 impl Results {
-    /// Of an experiment of which the cells in `absent` were left out, with the reason.
+    /// Of an experiment of which the entries in `absent` were left out, with the reason.
     pub fn of(study: &Study, finished: &Ledger, absent: &HashMap<usize, String>, command: String) -> Self {
-        let figures = (0..study.cells.len()).map(|i| figure(study, i, finished, absent)).collect();
+        let figures = (0..study.entries.len()).map(|i| figure(study, i, finished, absent)).collect();
         Self {
             name: study.name.clone(),
             title: study.title.clone(),
@@ -101,134 +103,93 @@ impl Results {
         }
     }
 
-    /// Trials that could not be run.
-    pub fn failures(&self) -> impl Iterator<Item = &Line> {
-        self.trials.iter().filter(|line| line.outcome == "failed")
-    }
-
-    /// Trials that blew up.
-    pub fn divergences(&self) -> impl Iterator<Item = &Line> {
-        self.trials.iter().filter(|line| line.outcome == "diverged")
+    /// Trials that ended like this: `failed`, `diverged`.
+    pub fn ended<'a>(&'a self, outcome: &'a str) -> impl Iterator<Item = &'a Line> {
+        self.trials.iter().filter(move |line| line.outcome == outcome)
     }
 }
 
 fn figure(study: &Study, i: usize, finished: &Ledger, absent: &HashMap<usize, String>) -> Figure {
-    let cell = &study.cells[i];
-    let mut figure = Figure {
-        cell: cell.name.clone(),
-        metric: cell.metric.name(),
-        value: None,
-        by_seed: Vec::new(),
-        chosen: None,
-        train_ppl: None,
-        valid_ppl: None,
-        test_ppl: None,
-        residual: None,
-        tokens_per_s: None,
-        runs: Vec::new(),
-        pruned: Vec::new(),
-        missing: absent.get(&i).cloned(),
+    let entry = &study.entries[i];
+    let empty = Figure { entry: entry.name.clone(), metric: entry.metric.name(), ..Figure::default() };
+    let verdict = match (absent.get(&i), finished.verdicts.get(&i)) {
+        (None, Some(verdict)) => verdict,
+        (why, _) => return Figure { missing: Some(why.map_or("not run".into(), String::clone)), ..empty },
     };
-    let Some(verdict) = finished.verdicts.get(&i).filter(|_| figure.missing.is_none()) else {
-        figure.missing.get_or_insert("not run".into());
-        return figure;
-    };
-    figure.chosen = verdict.chosen.as_ref().map(|point| shown(point)).filter(|text| !text.is_empty());
-    figure.runs = verdict.trials.iter().map(|t| format!("runs/{}", t.id)).collect();
-    figure.pruned = verdict.pruned.iter().map(|(point, epoch)| format!("{} (epoch {epoch})", shown(point))).collect();
     let trials: Vec<&Progress> = verdict.trials.iter().filter_map(|t| finished.known.get(&t.id)).collect();
-    let spread = |metric: Metric| {
-        let figures: Vec<f64> = trials.iter().filter_map(|p| metric.of(p)).collect();
-        Spread::of(&figures).filter(|s| s.n == trials.len())
-    };
-    let named = |name: &str| Metric::named(name).ok().and_then(spread);
-    figure.train_ppl = named("train_ppl");
-    figure.valid_ppl = named("valid_ppl");
-    figure.test_ppl = named("test_ppl");
-    figure.residual = named("residual");
-    figure.tokens_per_s = named("tokens_per_s");
-    let figures: Vec<f64> = if cell.eval.is_empty() {
-        trials.iter().filter_map(|p| cell.metric.of(p)).collect()
-    } else {
-        let read = |id: &str| finished.readings.get(&reading_key(id, &cell.eval)).and_then(|r| r.clone().ok());
-        verdict.trials.iter().filter_map(|t| read(&t.id)).collect()
-    };
-    if figures.len() == trials.len() {
-        (figure.value, figure.by_seed) = (Spread::of(&figures), figures);
+    let of = |metric: Metric| trials.iter().filter_map(|p| metric.of(p)).collect::<Vec<f64>>();
+    let spread = |figures: &[f64]| Spread::of(figures).filter(|s| s.n == trials.len());
+    let named = |name: &str| spread(&of(Metric::named(name).ok()?));
+    let mut by_seed = of(entry.metric);
+    if !entry.eval.is_empty() {
+        let read = |id: &str| finished.readings.get(&reading_key(id, &entry.eval))?.clone().ok();
+        by_seed = verdict.trials.iter().filter_map(|t| read(&t.id)).collect();
     }
-    if figure.value.is_none() {
-        figure.missing = why_none(study, i, finished, &trials);
+    let value = spread(&by_seed);
+    if by_seed.len() != trials.len() {
+        by_seed.clear();
     }
-    figure
+    Figure {
+        value,
+        by_seed,
+        chosen: verdict.chosen.as_ref().map(|point| shown(point)).filter(|text| !text.is_empty()),
+        train_ppl: named("train_ppl"),
+        valid_ppl: named("valid_ppl"),
+        test_ppl: named("test_ppl"),
+        residual: named("residual"),
+        tokens_per_s: named("tokens_per_s"),
+        runs: verdict.trials.iter().map(|t| format!("runs/{}", t.id)).collect(),
+        pruned: verdict.pruned.iter().map(|(point, epoch)| format!("{} (epoch {epoch})", shown(point))).collect(),
+        missing: if value.is_none() { why_none(study, i, finished, &trials) } else { None },
+        ..empty
+    }
 }
 
 /// Why there is no figure; nothing if there cannot be one, like the residual of BPTT.
 fn why_none(study: &Study, i: usize, finished: &Ledger, trials: &[&Progress]) -> Option<String> {
-    let cell = &study.cells[i];
-    let bad = trials.iter().find_map(|p| match &p.ended {
-        // The reasons of bad ends are listed below the tables.
-        Some(Ended::Diverged(_)) => Some("diverged".to_owned()),
-        Some(Ended::Failed(_)) => Some("failed".to_owned()),
-        _ => None,
-    });
-    let eval = finished.verdicts[&i]
-        .trials
-        .iter()
-        .find_map(|t| finished.readings.get(&reading_key(&t.id, &cell.eval)).and_then(|r| r.clone().err()));
-    let rest = || match trials.is_empty() {
-        true => Some("no trial came to a good end".to_owned()),
-        false if !cell.metric.applies(trials[0]) => None,
-        false => Some(format!("the runs have no {}", cell.metric.name())),
-    };
-    bad.or(eval.map(|why| format!("eval failed: {why}"))).or_else(rest)
+    let entry = &study.entries[i];
+    // The reasons of bad ends are listed below the tables.
+    let bad = trials.iter().filter_map(|p| p.ended.as_ref()).find(|ended| **ended != Ended::Finished);
+    let reading = |id: &str| finished.readings.get(&reading_key(id, &entry.eval))?.clone().err();
+    match bad {
+        Some(ended) => Some(ended.words().0.to_owned()),
+        None => match finished.verdicts[&i].trials.iter().find_map(|t| reading(&t.id)) {
+            Some(why) => Some(format!("eval failed: {why}")),
+            None if trials.is_empty() => Some("no trial came to a good end".to_owned()),
+            None if !entry.metric.applies(trials[0]) => None,
+            None => Some(format!("the runs have no {}", entry.metric.name())),
+        },
+    }
 }
 
 /// All trials with the settings in which they differ.
 fn lines(study: &Study, finished: &Ledger) -> Vec<Line> {
-    let mut trials = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    for i in 0..study.cells.len() {
-        let Some(verdict) = finished.verdicts.get(&i) else { continue };
-        for trial in &verdict.all {
-            if seen.insert(trial.id.clone()) {
-                trials.push((study.cells[i].name.clone(), trial.clone()));
-            }
-        }
-    }
+    let mut seen = HashSet::new();
+    let verdicts = study.entries.iter().enumerate().filter_map(|(i, e)| Some((e, finished.verdicts.get(&i)?)));
+    let trials = verdicts.flat_map(|(entry, verdict)| verdict.all.iter().map(move |trial| (entry, trial)));
+    let trials: Vec<_> = trials.filter(|(_, trial)| seen.insert(&trial.id)).collect();
     let mut differing: Vec<&'static str> = Vec::new();
-    if let Some((_, first)) = trials.first() {
-        for (_, trial) in &trials {
-            for name in trial.settings.differences(&first.settings) {
-                if !differing.contains(&name) {
-                    differing.push(name);
-                }
-            }
-        }
+    for (_, trial) in &trials {
+        let names = trial.settings.differences(&trials[0].1.settings);
+        differing.extend(names.into_iter().filter(|name| !differing.contains(name)).collect::<Vec<_>>());
     }
-    let prunes = |cell: &str| {
-        study.cells.iter().any(|c| c.name == cell && matches!(c.plan, Plan::Contest { halving: Some(_), .. }))
-    };
-    let line = |(cell, trial): &(String, std::rc::Rc<super::trial::Trial>)| {
+    let line = |(entry, trial): &(&super::study::Entry, &std::rc::Rc<super::trial::Trial>)| {
         let progress = finished.known.get(&trial.id).cloned().unwrap_or_default();
+        let prunes = matches!(entry.protocol, Protocol::Contest { halving: Some(_), .. });
         let (outcome, reason) = match &progress.ended {
-            Some(Ended::Finished(_)) => ("finished", String::new()),
-            Some(Ended::Diverged(reason)) => ("diverged", reason.clone()),
-            Some(Ended::Failed(reason)) => ("failed", reason.clone()),
-            None if prunes(cell) => ("pruned", format!("after epoch {}", progress.evals.len())),
+            Some(ended) => (ended.words().0, ended.words().1.to_owned()),
+            None if prunes => ("pruned", format!("after epoch {}", progress.epochs())),
             None => ("open", String::new()),
         };
-        let end = match &progress.ended {
-            Some(Ended::Finished(end)) => Some(end),
-            _ => None,
-        };
-        let best = progress.best(None);
+        let end = progress.record.end.as_ref().filter(|_| progress.finished());
+        let best = progress.record.best(None);
         Line {
             trial: trial.id.clone(),
-            cell: cell.clone(),
-            outcome: outcome.to_owned(),
+            entry: entry.name.clone(),
+            outcome,
             reason,
             settings: differing.iter().map(|name| ((*name).to_owned(), trial.settings.text(name))).collect(),
-            epochs: progress.evals.len(),
+            epochs: progress.epochs(),
             valid_ppl: best.map(|e| e.valid_ppl),
             train_ppl: best.map(|e| e.train_ppl),
             test_ppl: end.and_then(|e| e.test_ppl),

@@ -1,21 +1,22 @@
-//! What an experiment consists of: cells, each a figure of a table, and for each cell the trials that lead to it.
+//! What an experiment consists of: entries, each a figure of a table, and for each entry the trials that lead to it.
 //!
-//! A cell's plan is a pure function: given how far all trials are, [`Study::next`] says which trials it wants now, or what
+//! An entry's protocol is a pure function: given how far all trials are, [`Study::next`] says which trials it wants now, or what
 //! came out. Nothing else decides anything, so a driver that is killed and started again arrives at the same trials and the
 //! same table. The protocol of the paper's tables is one for all methods:
 //!
-//! - *search*: so many short trials per cell, the same number for every method: all points of a small grid with several seeds,
-//!   or points drawn from a large grid by a fixed seed, the last of them the best of the neighbouring cell. The lowest
+//! - *search*: so many short trials per entry, the same number for every method: all points of a small grid with several seeds,
+//!   or points drawn from a large grid by a fixed seed, the last of them the best of the neighbouring entry. The lowest
 //!   validation perplexity (mean over seeds) wins.
 //! - then the winner runs in full, with the experiment's seeds.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::grid::{self, Point};
 use super::metric::Metric;
-use super::trial::{Progress, Trial, merge};
+use super::progress::Progress;
+use super::trial::{Trial, merge};
 use crate::settings::{SettingError, Typed};
 
 /// An experiment.
@@ -27,26 +28,26 @@ pub struct Study {
     pub title: String,
     /// What it wants to know.
     pub asks: String,
-    /// All cells, in the order in which they are run.
-    pub cells: Vec<Cell>,
-    /// How cells are laid out.
-    pub tables: Vec<Table>,
+    /// All entries, in the order in which they are run.
+    pub entries: Vec<Entry>,
+    /// How entries are laid out.
+    pub layouts: Vec<Layout>,
     /// Settings of the command line, which win over all others.
     pub last: Vec<Typed>,
-    /// Whether its cells are a sweep's groups.
+    /// Whether its entries are a sweep's groups.
     pub sweep: bool,
     cache: RefCell<HashMap<String, Rc<Trial>>>,
 }
 
 /// A figure of a table.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Entry {
     /// `table/row/column`, or a sweep's group.
     pub name: String,
     /// Settings of its trials.
     pub set: Vec<Typed>,
     /// How it comes to its figure.
-    pub plan: Plan,
+    pub protocol: Protocol,
     /// Seeds of the trials that count.
     pub seeds: Vec<u64>,
     /// Which figure.
@@ -55,12 +56,10 @@ pub struct Cell {
     pub eval: Vec<String>,
 }
 
-/// How a cell comes to its figure.
+/// How an entry comes to its figure.
 #[derive(Clone, Debug)]
-pub enum Plan {
-    /// It trains as it is.
-    Plain,
-    /// All these points train; the best one is the result.
+pub enum Protocol {
+    /// All these points train; the best one is the result. An entry without a choice has one point, which changes nothing.
     Contest { points: Vec<Point>, halving: Option<Halving> },
     /// Short trials choose a point, which then trains in full.
     Search(Search),
@@ -73,15 +72,13 @@ pub struct Search {
     pub short: Vec<Typed>,
     /// Points in the order in which they are taken.
     pub points: Vec<Point>,
-    /// How many points.
-    pub take: usize,
     /// Seeds of each.
     pub seeds: Vec<u64>,
-    /// The cell whose winner takes the last place.
+    /// The entry whose winner takes the last place.
     pub neighbour: Option<usize>,
 }
 
-/// Successive halving: after `first`, `first · factor`, … epochs only the best 1/factor of the points go on.
+/// Successive halving: after `first`, `first · factor`, … epochs only the best 1/factor of the points continue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halving {
     /// Epochs before the first cut.
@@ -101,10 +98,10 @@ pub enum Sizes {
     PartOfText,
 }
 
-/// Rows and columns of cells.
+/// Rows and columns of entries.
 #[derive(Clone, Debug)]
-pub struct Table {
-    /// Its part of the cells' names.
+pub struct Layout {
+    /// Its part of the entries' names.
     pub name: String,
     /// Heading.
     pub title: String,
@@ -112,8 +109,8 @@ pub struct Table {
     pub rows: Vec<String>,
     /// Labels of columns.
     pub columns: Vec<String>,
-    /// Cells by row and column.
-    pub cells: Vec<Vec<usize>>,
+    /// Entries by row and column.
+    pub entries: Vec<Vec<usize>>,
     /// What the paper's figures can be compared in.
     pub sizes: Sizes,
     /// The paper's figures, where it has some.
@@ -135,7 +132,7 @@ pub struct Want {
     pub label: String,
 }
 
-/// What a cell wants.
+/// What an entry wants.
 #[derive(Debug)]
 pub enum Next {
     /// More training.
@@ -144,10 +141,10 @@ pub enum Next {
     Done(Verdict),
 }
 
-/// What a cell came to.
+/// What an entry came to.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// The point that won, if there was a choice.
+    /// The point that won; it changes nothing where there was no choice.
     pub chosen: Option<Point>,
     /// The trials that count; empty if all candidates came to a bad end.
     pub trials: Vec<Rc<Trial>>,
@@ -164,26 +161,25 @@ struct Candidate<'a> {
 }
 
 /// How far the trial of a name is.
-pub type Known<'a> = &'a dyn Fn(&str) -> Option<&'a Progress>;
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<&'a Progress>;
 
 impl Study {
-    /// An experiment whose cells and tables are still to come.
+    /// An experiment whose entries and layouts are still to come.
     pub fn new(name: String, title: String, asks: String) -> Self {
-        let (cells, tables, last) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, title, asks, cells, tables, last, sweep: false, cache: RefCell::default() }
+        let (entries, layouts, last) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name, title, asks, entries, layouts, last, sweep: false, cache: RefCell::default() }
     }
 
     /// Resolves every trial that can be known beforehand, so that a wrong setting is found before anything is written.
     pub fn check(&self) -> Result<(), SettingError> {
-        for cell in &self.cells {
-            match &cell.plan {
-                Plan::Plain => drop(self.trials_of(&cell.set, &[], &cell.seeds)?),
-                Plan::Contest { points, .. } => drop(self.candidates(points, &cell.set, &cell.seeds)?),
-                Plan::Search(search) => {
+        for entry in &self.entries {
+            match &entry.protocol {
+                Protocol::Contest { points, .. } => drop(self.in_full(entry, points)?),
+                Protocol::Search(search) => {
                     // Any of them may win.
                     let points = self.possible(search);
-                    self.tried(cell, search, &points)?;
-                    self.candidates(&points, &cell.set, &cell.seeds)?;
+                    self.in_short(entry, search, &points)?;
+                    self.in_full(entry, &points)?;
                 }
             }
         }
@@ -192,105 +188,94 @@ impl Study {
 
     /// The points that a search may try: its own, and those that its neighbour may hand on.
     fn possible(&self, search: &Search) -> Vec<Point> {
-        let mut points = search.points[..search.take].to_vec();
-        if let Some(Plan::Search(theirs)) = search.neighbour.map(|i| &self.cells[i].plan) {
+        let mut points = search.points.clone();
+        if let Some((_, theirs)) = self.neighbour(search) {
             points.extend(self.possible(theirs));
         }
         points
     }
 
+    /// The entry whose winner takes the last place of a search, with its own search.
+    fn neighbour(&self, search: &Search) -> Option<(&Entry, &Search)> {
+        let entry = &self.entries[search.neighbour?];
+        match &entry.protocol {
+            Protocol::Search(search) => Some((entry, search)),
+            Protocol::Contest { .. } => None,
+        }
+    }
+
     /// Leaves out points of a contest that come to the same settings as one before, because what they differ in means nothing for them.
     pub fn drop_repeated(&mut self) -> Result<(), SettingError> {
-        for i in 0..self.cells.len() {
-            let Plan::Contest { points, .. } = &self.cells[i].plan else { continue };
-            let mut seen = std::collections::HashSet::new();
-            let mut new = Vec::with_capacity(points.len());
+        for i in 0..self.entries.len() {
+            let Protocol::Contest { points, halving } = &self.entries[i].protocol else { continue };
+            let mut seen = HashSet::new();
+            let mut kept = Vec::with_capacity(points.len());
             for point in points {
-                new.push(seen.insert(self.trials_of(&self.cells[i].set, point, &[1])?[0].shape()));
+                if seen.insert(self.resolve(&[&self.entries[i].set, point], &[1], &[])?[0].shape()) {
+                    kept.push(point.clone());
+                }
             }
-            if let Plan::Contest { points, .. } = &mut self.cells[i].plan {
-                let mut new = new.into_iter();
-                points.retain(|_| new.next().unwrap_or(true));
-            }
+            self.entries[i].protocol = Protocol::Contest { points: kept, halving: *halving };
         }
         Ok(())
     }
 
-    /// The trials that a cell will want, each with a key: its name, or a number where its settings are not known yet (then
-    /// those of the cell stand for it).
-    pub fn forecast(&self, cell: usize) -> Vec<(String, Rc<Trial>)> {
-        let resolved = "resolved before";
-        let cell = &self.cells[cell];
-        let named = |trials: Vec<Rc<Trial>>| trials.into_iter().map(|t| (t.id.clone(), t)).collect::<Vec<_>>();
-        match &cell.plan {
-            Plan::Plain => named(self.trials_of(&cell.set, &[], &cell.seeds).expect(resolved)),
-            Plan::Contest { points, .. } => {
-                let candidates = self.candidates(points, &cell.set, &cell.seeds).expect(resolved);
-                named(candidates.into_iter().flat_map(|c| c.trials).collect())
-            }
-            Plan::Search(search) => {
-                let mut all = self.short_trials(cell);
-                let finals = self.trials_of(&cell.set, &search.points[0], &cell.seeds).expect(resolved);
-                all.extend(finals.into_iter().enumerate().map(|(i, t)| (format!("{}#{i}", cell.name), t)));
-                all
-            }
-        }
+    /// The trials that an entry will want, each with a key: its name, or a number where its settings are not known yet (then
+    /// those of the entry stand for it).
+    pub fn forecast(&self, entry: usize) -> Vec<(String, Rc<Trial>)> {
+        let entry = &self.entries[entry];
+        let (mut all, points) = match &entry.protocol {
+            Protocol::Contest { points, .. } => (Vec::new(), &points[..]),
+            Protocol::Search(search) => (self.short_trials(entry, search), &search.points[..1]),
+        };
+        let searched = matches!(entry.protocol, Protocol::Search(_));
+        let in_full = self.in_full(entry, points).expect("resolved before");
+        let in_full = in_full.into_iter().flat_map(|c| c.trials).enumerate();
+        all.extend(in_full.map(|(i, t)| (if searched { format!("{}#{i}", entry.name) } else { t.id.clone() }, t)));
+        all
     }
 
-    fn short_trials(&self, cell: &Cell) -> Vec<(String, Rc<Trial>)> {
-        let Plan::Search(search) = &cell.plan else { return Vec::new() };
-        let own = self.tried(cell, search, &search.points[..search.take]).expect("resolved before");
+    fn short_trials(&self, entry: &Entry, search: &Search) -> Vec<(String, Rc<Trial>)> {
+        let own = self.in_short(entry, search, &search.points).expect("resolved before");
         let mut all: Vec<_> = own.into_iter().flat_map(|c| c.trials).map(|t| (t.id.clone(), t)).collect();
-        if let Some(neighbour) = search.neighbour {
-            all.extend(self.short_trials(&self.cells[neighbour]));
+        if let Some((other, theirs)) = self.neighbour(search) {
+            all.extend(self.short_trials(other, theirs));
         }
         all
     }
 
-    /// How many trials there will be at most for these cells.
-    pub fn count_of(&self, cells: &[usize]) -> usize {
-        let keys = cells.iter().flat_map(|c| self.forecast(*c)).map(|(key, _)| key);
-        keys.collect::<std::collections::HashSet<_>>().len()
+    /// How many trials there will be at most for these entries.
+    pub fn count_of(&self, entries: &[usize]) -> usize {
+        let keys = entries.iter().flat_map(|e| self.forecast(*e)).map(|(key, _)| key);
+        keys.collect::<HashSet<_>>().len()
     }
 
-    /// How many trials the plans ask for, as far as numbers tell.
+    /// How many trials the protocols ask for, as far as numbers tell.
     pub fn count(&self) -> usize {
-        self.cells.iter().map(Cell::count).sum()
+        let of = |entry: &Entry| match &entry.protocol {
+            Protocol::Contest { points, .. } => points.len() * entry.seeds.len(),
+            Protocol::Search(search) => search.points.len() * search.seeds.len() + entry.seeds.len(),
+        };
+        self.entries.iter().map(of).sum()
     }
 
-    /// What a cell wants now.
-    pub fn next(&self, cell: usize, known: Known<'_>) -> Next {
-        self.wants(&self.cells[cell], known).unwrap_or_else(|e| panic!("{e}: resolved before"))
+    /// What an entry wants now.
+    pub fn next(&self, entry: usize, known: Lookup<'_>) -> Next {
+        self.wants(&self.entries[entry], known).unwrap_or_else(|e| panic!("{e}: resolved before"))
     }
 
-    fn wants(&self, cell: &Cell, known: Known<'_>) -> Result<Next, SettingError> {
-        match &cell.plan {
-            Plan::Plain => {
-                let trials = self.trials_of(&cell.set, &[], &cell.seeds)?;
-                Ok(finale(trials, None, Vec::new(), known))
-            }
-            Plan::Contest { points, halving } => self.contest(cell, points, *halving, known),
-            Plan::Search(search) => match self.searched(cell, search, known)? {
-                Searched::Open(wants) => Ok(Next::Trials(wants)),
-                Searched::Closed { best: None, all } => Ok(Next::Done(Verdict { all, ..Verdict::default() })),
-                Searched::Closed { best: Some(point), all } => {
-                    let trials = self.trials_of(&cell.set, &point, &cell.seeds)?;
-                    Ok(finale(trials, Some(point), all, known))
-                }
+    fn wants(&self, entry: &Entry, known: Lookup<'_>) -> Result<Next, SettingError> {
+        let (points, halving, before) = match &entry.protocol {
+            Protocol::Contest { points, halving } => (points.clone(), *halving, Vec::new()),
+            Protocol::Search(search) => match self.searched(entry, search, known)? {
+                Searched::Open(wants) => return Ok(Next::Trials(wants)),
+                Searched::Closed { best: None, all } => return Ok(Next::Done(Verdict { all, ..Verdict::default() })),
+                Searched::Closed { best: Some(point), all } => (vec![point], None, all),
             },
-        }
-    }
-
-    fn contest(
-        &self,
-        cell: &Cell,
-        points: &[Point],
-        halving: Option<Halving>,
-        known: Known<'_>,
-    ) -> Result<Next, SettingError> {
-        let mut alive = self.candidates(points, &cell.set, &cell.seeds)?;
-        let all: Vec<_> = alive.iter().flat_map(|c| c.trials.clone()).collect();
-        let epochs = all.iter().map(|t| t.epochs()).max().unwrap_or(0);
+        };
+        let mut alive = self.in_full(entry, &points)?;
+        let all: Vec<_> = before.into_iter().chain(alive.iter().flat_map(|c| c.trials.clone())).collect();
+        let epochs = alive.iter().flat_map(|c| &c.trials).map(|t| t.epochs()).max().unwrap_or(0);
         let mut pruned = Vec::new();
         let mut rung = halving.map_or(u64::MAX, |h| h.first);
         while let Some(h) = halving.filter(|_| rung < epochs && alive.len() > 1) {
@@ -307,29 +292,34 @@ impl Study {
         if !wants.is_empty() {
             return Ok(Next::Trials(wants));
         }
-        let best = best(&alive, known);
+        // Without a choice, or where a search has made it, the point is the result however it ended.
+        let settled = points[0].is_empty() || matches!(entry.protocol, Protocol::Search(_));
+        let best = if settled { alive.first() } else { best(&alive, known) };
         let (chosen, trials) = (best.map(|c| c.point.clone()), best.map_or(Vec::new(), |c| c.trials.clone()));
         Ok(Next::Done(Verdict { chosen, trials, all, pruned }))
     }
 
-    /// How far a search is. The search of the neighbour comes first, also where only this cell was asked for.
-    fn searched(&self, cell: &Cell, search: &Search, known: Known<'_>) -> Result<Searched, SettingError> {
-        let neighbour = match search.neighbour.map(|i| &self.cells[i]) {
-            Some(other @ Cell { plan: Plan::Search(theirs), .. }) => {
-                match self.searched(other, theirs, known)? {
-                    Searched::Closed { best, .. } => best,
-                    Searched::Open(mut wants) => {
-                        // Its own points can run meanwhile, all but the last.
-                        let own = self.tried(cell, search, &search.points[..search.take - 1])?;
-                        wants.extend(wanting(&own, None, known));
-                        return Ok(Searched::Open(wants));
+    /// How far a search is. The search of the neighbour comes first, also where only this entry was asked for.
+    fn searched(&self, entry: &Entry, search: &Search, known: Lookup<'_>) -> Result<Searched, SettingError> {
+        let mut points = search.points.clone();
+        let last = points.len() - 1;
+        if let Some((other, theirs)) = self.neighbour(search) {
+            match self.searched(other, theirs, known)? {
+                Searched::Closed { best: Some(best), .. } => {
+                    // Unless it was drawn anyway.
+                    if !points[..last].iter().any(|p| grid::shown(p) == grid::shown(&best)) {
+                        points[last] = best;
                     }
                 }
+                Searched::Closed { best: None, .. } => {}
+                Searched::Open(mut wants) => {
+                    // Its own points can run meanwhile, all but the last.
+                    wants.extend(wanting(&self.in_short(entry, search, &points[..last])?, None, known));
+                    return Ok(Searched::Open(wants));
+                }
             }
-            _ => None,
-        };
-        let points = search.with(neighbour);
-        let candidates = self.tried(cell, search, &points)?;
+        }
+        let candidates = self.in_short(entry, search, &points)?;
         let wants = wanting(&candidates, None, known);
         if !wants.is_empty() {
             return Ok(Searched::Open(wants));
@@ -339,47 +329,38 @@ impl Study {
     }
 
     /// Points with their short trials.
-    fn tried<'a>(&self, cell: &Cell, search: &Search, points: &'a [Point]) -> Result<Vec<Candidate<'a>>, SettingError> {
-        let short = |point| self.resolve(&[&cell.set, point], &search.seeds, &search.short);
-        points.iter().map(|point| Ok(Candidate { point, trials: short(point)? })).collect()
+    fn in_short<'a>(
+        &self,
+        entry: &Entry,
+        search: &Search,
+        points: &'a [Point],
+    ) -> Result<Vec<Candidate<'a>>, SettingError> {
+        let trials = |point| self.resolve(&[&entry.set, point], &search.seeds, &search.short);
+        points.iter().map(|point| Ok(Candidate { point, trials: trials(point)? })).collect()
     }
 
     /// Points with their trials in full.
-    fn candidates<'a>(
-        &self,
-        points: &'a [Point],
-        set: &[Typed],
-        seeds: &[u64],
-    ) -> Result<Vec<Candidate<'a>>, SettingError> {
-        points.iter().map(|point| Ok(Candidate { point, trials: self.trials_of(set, point, seeds)? })).collect()
-    }
-
-    /// The trials of a point, one for each seed.
-    fn trials_of(&self, set: &[Typed], point: &[Typed], seeds: &[u64]) -> Result<Vec<Rc<Trial>>, SettingError> {
-        self.resolve(&[set, point], seeds, &[])
+    fn in_full<'a>(&self, entry: &Entry, points: &'a [Point]) -> Result<Vec<Candidate<'a>>, SettingError> {
+        let trials = |point| self.resolve(&[&entry.set, point], &entry.seeds, &[]);
+        points.iter().map(|point| Ok(Candidate { point, trials: trials(point)? })).collect()
     }
 
     /// Trials, one for each seed: the command line wins over the layers, and what makes a trial short over the command line.
     fn resolve(&self, layers: &[&[Typed]], seeds: &[u64], short: &[Typed]) -> Result<Vec<Rc<Trial>>, SettingError> {
-        let mut trials = Vec::with_capacity(seeds.len());
         let set = merge(layers);
-        for seed in seeds {
+        let trial = |seed: &u64| {
             let seed = seed.to_string();
             let seed = [Typed::spelt("train.seed", &seed, &format!("train.seed={seed}"))];
             let set = merge(&[&set, &seed, &self.last, short]);
             let key = grid::shown(&set);
-            let cached = self.cache.borrow().get(&key).cloned();
-            let trial = match cached {
-                Some(trial) => trial,
-                None => {
-                    let trial = Rc::new(Trial::new(set)?);
-                    self.cache.borrow_mut().insert(key, trial.clone());
-                    trial
-                }
-            };
-            trials.push(trial);
-        }
-        Ok(trials)
+            if let Some(trial) = self.cache.borrow().get(&key) {
+                return Ok(trial.clone());
+            }
+            let trial = Rc::new(Trial::new(set)?);
+            self.cache.borrow_mut().insert(key, trial.clone());
+            Ok(trial)
+        };
+        seeds.iter().map(trial).collect()
     }
 }
 
@@ -391,59 +372,22 @@ enum Searched {
     Closed { best: Option<Point>, all: Vec<Rc<Trial>> },
 }
 
-impl Cell {
-    fn count(&self) -> usize {
-        match &self.plan {
-            Plan::Plain => self.seeds.len(),
-            Plan::Contest { points, .. } => points.len() * self.seeds.len(),
-            Plan::Search(search) => search.take * search.seeds.len() + self.seeds.len(),
-        }
-    }
-}
-
-impl Search {
-    /// The points to try: the neighbour's winner takes the last place, unless it was drawn anyway.
-    fn with(&self, neighbour: Option<Point>) -> Vec<Point> {
-        let take = self.take.min(self.points.len());
-        let mut points = self.points[..take].to_vec();
-        let names = |point: &Point| point.iter().map(|t| (t.name.clone(), t.text.clone())).collect::<Vec<_>>();
-        if let Some(best) = neighbour
-            && !points[..take - 1].iter().any(|p| names(p) == names(&best))
-        {
-            points[take - 1] = best;
-        }
-        points
-    }
-}
-
 impl Candidate<'_> {
     /// Mean of the best validation perplexities over the seeds; a trial with a bad end spoils it.
-    fn score(&self, until: Option<u64>, known: Known<'_>) -> f64 {
+    fn score(&self, until: Option<u64>, known: Lookup<'_>) -> f64 {
         let scores = self.trials.iter().map(|t| known(&t.id).and_then(|p| p.score(until)).unwrap_or(f64::INFINITY));
         scores.sum::<f64>() / self.trials.len() as f64
     }
 }
 
-fn wanting(candidates: &[Candidate<'_>], until: Option<u64>, known: Known<'_>) -> Vec<Want> {
+fn wanting(candidates: &[Candidate<'_>], until: Option<u64>, known: Lookup<'_>) -> Vec<Want> {
     let trials = candidates.iter().flat_map(|c| c.trials.iter().map(move |t| (c.point, t)));
     let open = trials.filter(|(_, t)| !known(&t.id).is_some_and(|p| p.reached(until)));
     open.map(|(point, t)| Want { trial: t.clone(), until, label: grid::shown(point) }).collect()
 }
 
 /// The first of the best.
-fn best<'a, 'b>(candidates: &'b [Candidate<'a>], known: Known<'_>) -> Option<&'b Candidate<'a>> {
+fn best<'a, 'b>(candidates: &'b [Candidate<'a>], known: Lookup<'_>) -> Option<&'b Candidate<'a>> {
     let scored = candidates.iter().map(|c| (c.score(None, known), c)).filter(|(score, _)| score.is_finite());
     scored.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, c)| c)
-}
-
-/// The trials that count, after those that chose them.
-fn finale(trials: Vec<Rc<Trial>>, chosen: Option<Point>, mut all: Vec<Rc<Trial>>, known: Known<'_>) -> Next {
-    let open = trials.iter().filter(|t| !known(&t.id).is_some_and(|p| p.reached(None)));
-    let label = chosen.as_ref().map_or(String::new(), |point| grid::shown(point));
-    let wants: Vec<_> = open.map(|t| Want { trial: t.clone(), until: None, label: label.clone() }).collect();
-    if !wants.is_empty() {
-        return Next::Trials(wants);
-    }
-    all.extend(trials.iter().cloned());
-    Next::Done(Verdict { chosen, trials, all, pruned: Vec::new() })
 }

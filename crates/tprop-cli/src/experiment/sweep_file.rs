@@ -19,15 +19,12 @@ use std::path::Path;
 
 use toml::de::DeValue;
 
-use super::grid::{Grid, Point, shown};
+use super::grid::{Grid, MOST_TRIALS, Point, shown};
 use super::metric::Metric;
-use super::study::{Cell, Halving, Plan, Study};
+use super::study::{Entry, Halving, Protocol, Study};
 use super::toml::{Section, Source};
 use crate::settings::table::neutral;
 use crate::settings::{SettingError, Typed};
-
-/// More trials than this are a mistake, or need another program.
-pub const MOST_TRIALS: u64 = 10_000;
 
 /// Reads a sweep; `last` are settings of the command line.
 pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingError> {
@@ -62,8 +59,8 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
     match points.and_then(|n| n.checked_mul(seeds.len() as u64)) {
         Some(n) if n <= MOST_TRIALS => {}
         n => {
-            let n = n.map_or("more than 10^19".to_owned(), crate::console::grouped);
-            let most = crate::console::grouped(MOST_TRIALS);
+            let n = n.map_or("more than 10^19".to_owned(), tprop_report::numbers::grouped);
+            let most = tprop_report::numbers::grouped(MOST_TRIALS);
             return file
                 .refuse(format!("the grid has {n} trials, seeds included; at most {most} are run: thin it out"));
         }
@@ -75,14 +72,8 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
     study.sweep = true;
     study.last = last;
     for (name, points) in grouped(&grids, &groups) {
-        study.cells.push(Cell {
-            name,
-            set: set.clone(),
-            plan: Plan::Contest { points, halving },
-            seeds: seeds.clone(),
-            metric: Metric::default(),
-            eval: Vec::new(),
-        });
+        let (set, seeds, protocol) = (set.clone(), seeds.clone(), Protocol::Contest { points, halving });
+        study.entries.push(Entry { name, set, protocol, seeds, metric: Metric::default(), eval: Vec::new() });
     }
     study.check()?;
     study.drop_repeated()?;
@@ -96,29 +87,30 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
 
 /// Points by what they have in common, in their order; all of them together if nothing is asked for.
 fn grouped(grids: &[Grid], groups: &[String]) -> Vec<(String, Vec<Point>)> {
-    let mut cells: Vec<(String, Vec<Point>)> = Vec::new();
+    let mut found: Vec<(String, Vec<Point>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for point in grids.iter().flat_map(|grid| (0..grid.len().unwrap_or(0)).map(|i| grid.point(i))) {
         let group: Point = point.iter().filter(|t| groups.contains(&t.name)).cloned().collect();
         let group = if group.is_empty() { "all".to_owned() } else { shown(&group) };
-        let place = *places.entry(group.clone()).or_insert(cells.len());
-        if place == cells.len() {
-            cells.push((group, Vec::new()));
+        let place = *places.entry(group.clone()).or_insert(found.len());
+        if place == found.len() {
+            found.push((group, Vec::new()));
         }
-        cells[place].1.push(point);
+        found[place].1.push(point);
     }
-    cells
+    found
 }
 
 /// Epochs of the longest trial.
 fn longest(study: &Study) -> u64 {
-    let trials = (0..study.cells.len()).flat_map(|cell| study.forecast(cell));
+    let trials = (0..study.entries.len()).flat_map(|entry| study.forecast(entry));
     trials.map(|(_, trial)| trial.epochs()).max().unwrap_or(0)
 }
 
 /// Refuses settings in the grid that change no trial.
 fn check_sense(study: &Study, grids: &[Grid]) -> Result<(), SettingError> {
-    let trials: Vec<_> = (0..study.cells.len()).flat_map(|cell| study.forecast(cell)).map(|(_, trial)| trial).collect();
+    let trials: Vec<_> =
+        (0..study.entries.len()).flat_map(|entry| study.forecast(entry)).map(|(_, trial)| trial).collect();
     for first in grids.iter().flat_map(Grid::firsts) {
         let refuse = |why: String| Err(SettingError::at(&first.place, format!("{} {why}", first.name)));
         if neutral(&first.name) {

@@ -4,14 +4,16 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use tprop::record::{End, Eval};
+use tprop_report::record::Record;
 
 use super::compare::compare;
 use super::ledger::Ledger;
+use super::progress::{Ended, Progress};
 use super::recipe::{self, BUILT_IN, Scale};
 use super::results::Results;
-use super::study::{Next, Plan, Sizes, Study, Verdict, Want};
+use super::study::{Next, Protocol, Sizes, Study, Verdict, Want};
 use super::sweep_file;
-use super::trial::{Ended, Progress, Trial};
+use super::trial::Trial;
 use crate::settings::Typed;
 
 fn eval(epoch: u64, ppl: f64) -> Eval {
@@ -41,7 +43,8 @@ fn finished(epochs: u64, ppl: f64) -> Progress {
         best_valid_ppl: ppl,
         test_ppl: Some(ppl),
     };
-    Progress { evals: (1..=epochs).map(|e| eval(e, ppl)).collect(), ended: Some(Ended::Finished(end)), corpus: None }
+    let evals = (1..=epochs).map(|e| eval(e, ppl)).collect();
+    Progress::from(Record { evals, end: Some(end), ..Record::default() })
 }
 
 /// Trains everything that the cells want, by `ppl`; also in the wrong order. What each trial was trained for is noted.
@@ -55,22 +58,22 @@ fn simulate(
     loop {
         let mut wants: Vec<Want> = Vec::new();
         let mut verdicts = Vec::new();
-        for cell in 0..study.cells.len() {
+        for cell in 0..study.entries.len() {
             match study.next(cell, &|id| known.get(id)) {
                 Next::Trials(more) => wants.extend(more),
                 Next::Done(verdict) => verdicts.push(verdict),
             }
         }
         let Some(want) = (if backwards { wants.pop() } else { wants.into_iter().next() }) else {
-            assert_eq!(verdicts.len(), study.cells.len(), "cells that want nothing and have no verdict");
+            assert_eq!(verdicts.len(), study.entries.len(), "cells that want nothing and have no verdict");
             return (known, verdicts, order);
         };
         let epochs = want.until.unwrap_or(u64::MAX).min(want.trial.epochs());
         let mut progress = match ppl(&want.trial) {
             Some(ppl) => finished(epochs, ppl),
-            None => Progress { ended: Some(Ended::Diverged("boom".into())), ..Progress::default() },
+            None => Progress::bad(Ended::Diverged("boom".into())),
         };
-        if epochs < want.trial.epochs() && matches!(progress.ended, Some(Ended::Finished(_))) {
+        if epochs < want.trial.epochs() && progress.finished() {
             progress.ended = None;
         }
         known.insert(want.trial.id.clone(), progress);
@@ -90,12 +93,12 @@ fn every_experiment_reads_at_both_scales() {
         for scale in scales {
             let study = recipe::read(text, Path::new(&path), *scale, Vec::new())
                 .unwrap_or_else(|e| panic!("{name} {}: {e}", scale.name()));
-            let names: HashSet<&String> = study.cells.iter().map(|c| &c.name).collect();
-            assert_eq!(names.len(), study.cells.len(), "{name}: names of cells");
+            let names: HashSet<&String> = study.entries.iter().map(|c| &c.name).collect();
+            assert_eq!(names.len(), study.entries.len(), "{name}: names of cells");
             assert!(!study.asks.is_empty(), "{name}: its question");
-            for cell in 0..study.cells.len() {
+            for cell in 0..study.entries.len() {
                 let forecast = study.forecast(cell);
-                assert!(!forecast.is_empty(), "{name}: {}", study.cells[cell].name);
+                assert!(!forecast.is_empty(), "{name}: {}", study.entries[cell].name);
                 for (_, trial) in forecast.iter().filter(|_| *scale == Scale::Quick) {
                     assert_eq!(trial.settings.text("data.source"), "built-in", "{name}: quick needs no files");
                 }
@@ -109,21 +112,21 @@ fn the_paper_s_figures_stand_in_their_cells() {
     let (name, text) = BUILT_IN[0];
     let study = recipe::read(text, Path::new(name), Scale::Full, Vec::new()).unwrap();
     let figure = |cell: &str| {
-        let place = study.cells.iter().position(|c| c.name == cell).unwrap();
-        study.tables.iter().find_map(|t| {
-            let i = t.cells.iter().position(|row| row.contains(&place))?;
-            let j = t.cells[i].iter().position(|c| *c == place)?;
+        let place = study.entries.iter().position(|c| c.name == cell).unwrap();
+        study.layouts.iter().find_map(|t| {
+            let i = t.entries.iter().position(|row| row.contains(&place))?;
+            let j = t.entries[i].iter().position(|c| *c == place)?;
             t.paper[i][j]
         })
     };
-    assert_eq!(study.cells.len(), 36);
+    assert_eq!(study.entries.len(), 36);
     assert_eq!(figure("mini-ptb/bptt/b20"), Some(128.16));
     assert_eq!(figure("mini-text8/s5/b10"), Some(216.87));
     assert_eq!(figure("batch-ptb/s2/b5"), Some(204.14));
     // One budget for all methods: nine short trials and one in full, each short one a fifth of the text for three epochs.
-    for (i, cell) in study.cells.iter().enumerate().filter(|(_, c)| c.name.starts_with("mini-ptb")) {
-        let Plan::Search(search) = &cell.plan else { panic!("{} has no search", cell.name) };
-        assert_eq!(search.take * search.seeds.len(), 9, "{}", cell.name);
+    for (i, cell) in study.entries.iter().enumerate().filter(|(_, c)| c.name.starts_with("mini-ptb")) {
+        let Protocol::Search(search) = &cell.protocol else { panic!("{} has no search", cell.name) };
+        assert_eq!(search.points.len() * search.seeds.len(), 9, "{}", cell.name);
         for (_, trial) in study.forecast(i).iter().filter(|(key, _)| !key.contains('#')) {
             assert_eq!((real(trial, "data.max_tokens"), real(trial, "train.epochs")), (185_918.0, 3.0));
         }
@@ -172,7 +175,7 @@ fn a_search_has_one_budget_and_learns_from_its_neighbour() {
     };
     let (known, verdicts, order) = simulate(&study, false, ppl);
     let short = |t: &Trial| real(t, "train.epochs") == 1.0;
-    for (cell, verdict) in study.cells.iter().zip(&verdicts) {
+    for (cell, verdict) in study.entries.iter().zip(&verdicts) {
         assert_eq!(verdict.all.iter().filter(|t| short(t)).count(), 4, "{}", cell.name);
         assert_eq!(verdict.trials.len(), 1);
         assert!(!short(&verdict.trials[0]));
@@ -225,8 +228,8 @@ fn all_trials_diverging_is_a_verdict_too() {
     let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), ..Ledger::default() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
     assert_eq!(results.figures[2].missing.as_deref(), Some("no trial came to a good end"));
-    assert_eq!(results.divergences().count(), 8);
-    assert!(results.divergences().all(|line| line.reason == "boom"));
+    assert_eq!(results.ended("diverged").count(), 8);
+    assert!(results.ended("diverged").all(|line| line.reason == "boom"));
 }
 
 const SWEEP: &str = r#"
@@ -245,13 +248,13 @@ prune = { first = 1, factor = 3 }
 #[test]
 fn successive_halving_gives_epochs_to_the_best() {
     let study = sweep_file::read(SWEEP, Path::new("s.toml"), Vec::new()).unwrap();
-    assert_eq!(study.cells.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["model.layers=1", "model.layers=2"]);
+    assert_eq!(study.entries.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["model.layers=1", "model.layers=2"]);
     let ppl = |t: &Trial| Some(real(t, "optim.lr") * 100.0 + real(t, "train.seed"));
     let (known, verdicts, order) = simulate(&study, false, ppl);
     for verdict in &verdicts {
         assert!(super::grid::shown(verdict.chosen.as_ref().unwrap()).starts_with("optim.lr=0.1 "));
         assert_eq!(verdict.trials.len(), 2);
-        let epochs = verdict.all.iter().map(|t| known[&t.id].evals.len());
+        let epochs = verdict.all.iter().map(|t| known[&t.id].epochs());
         let mut counts: HashMap<usize, usize> = HashMap::new();
         epochs.for_each(|n| *counts.entry(n).or_default() += 1);
         assert_eq!(counts, HashMap::from([(1, 12), (3, 4), (9, 2)]));
@@ -277,7 +280,7 @@ fn groups_hold_the_best_of_the_other_settings() {
     assert_eq!(results.figures[1].chosen.as_deref(), Some("optim.lr=0.2 model.layers=2"));
     assert!((spread.mean - 23.0).abs() < 1e-9 && (spread.deviation.unwrap() - 2f64.sqrt()).abs() < 1e-9);
     assert_eq!(results.trials.len(), 36);
-    assert_eq!(results.divergences().count(), 2);
+    assert_eq!(results.ended("diverged").count(), 2);
 }
 
 #[test]
@@ -374,7 +377,6 @@ fn recipes_are_refused_with_the_place() {
         ("[scale.quick]", "[scale.full]", "there is no [scale.quick]"),
         ("name = \"a\"", "name = \"a\"\nmetric = \"ppl\"", "metric must be one of valid_ppl"),
         ("name = \"a\"", "name = \"a\"\nmetric = \"valid_ppl@99\"", "there is no epoch 99 for metric valid_ppl@99"),
-        ("name = \"bt\"", "name = \"bt\"\neval = [\"--split\", \"nonsense\"]", "invalid value 'nonsense'"),
         ("name = \"a\"", "name = \"a\"\ntolerance = -5", "tolerance must be above 0"),
         ("search = \"bptt\"", "paper = [1, 0]", "finite number other than 0"),
         ("name = \"a\"", "name = \"a\"\nat = \"full\"", "nothing to run at scale quick"),
@@ -404,14 +406,14 @@ fn order_and_size_are_told_apart() {
     let (known, verdicts, _) = simulate(&study, false, ppl);
     let finished = Ledger { known, verdicts: verdicts.into_iter().enumerate().collect(), ..Ledger::default() };
     let results = Results::of(&study, &finished, &HashMap::new(), "c".into());
-    let found = compare(&study.tables[0], &results.figures).unwrap();
+    let found = compare(&study.layouts[0], &results.figures).unwrap();
     assert_eq!(
-        found.cells.iter().map(|c| c.agrees).collect::<Vec<_>>(),
+        found.entries.iter().map(|c| c.agrees).collect::<Vec<_>>(),
         [Some(true), Some(false), Some(false), Some(false)]
     );
     assert_eq!((found.order.pairs, found.order.agree), (4, 3));
     assert_eq!(found.order.against, ["y: bt < bptt"]);
-    let text = super::compare::sheet(&study, &study.tables[0], &results.figures, Some(&found)).markdown();
+    let text = super::compare::table(&study, &study.layouts[0], &results.figures, Some(&found)).markdown_page();
     assert!(text.contains("+3.0 % ✓") && text.contains("+20.0 %"), "{text}");
     assert!(text.contains("Size: 1 of 4 figures are within 5 %"), "{text}");
     assert!(text.contains("Order: 3 of 4 pairs"), "{text}");
@@ -419,9 +421,9 @@ fn order_and_size_are_told_apart() {
     let part = with_paper.replace("[[table]]", "[[table]]\nquick = { part = true }");
     for (recipe, last) in [(&part, vec![]), (&with_paper, vec![Typed::argument("data.max_tokens=9_000").unwrap()])] {
         let study = recipe::read(recipe, Path::new("r.toml"), Scale::Quick, last).unwrap();
-        let found = compare(&study.tables[0], &results.figures).unwrap();
-        assert!(found.cells.iter().all(|c| c.agrees.is_none()), "{found:?}");
-        let text = super::compare::sheet(&study, &study.tables[0], &results.figures, Some(&found)).markdown();
+        let found = compare(&study.layouts[0], &results.figures).unwrap();
+        assert!(found.entries.iter().all(|c| c.agrees.is_none()), "{found:?}");
+        let text = super::compare::table(&study, &study.layouts[0], &results.figures, Some(&found)).markdown_page();
         assert!(!text.contains("difference") && text.contains("a part of the text was read"), "{text}");
     }
     let whole = recipe::read(
@@ -430,7 +432,7 @@ fn order_and_size_are_told_apart() {
         Scale::Quick,
         vec![Typed::argument("data.max_tokens=0").unwrap()],
     );
-    assert_eq!(whole.unwrap().tables[0].sizes, Sizes::Comparable);
+    assert_eq!(whole.unwrap().layouts[0].sizes, Sizes::Comparable);
 }
 
 #[test]
@@ -440,7 +442,7 @@ fn points_that_mean_the_same_are_tried_once_and_seeds_keep_their_digits() {
     let study = sweep_file::read(text, Path::new("s.toml"), Vec::new()).unwrap();
     let trials: Vec<_> = study.forecast(0).into_iter().map(|(_, t)| t.settings.text("method")).collect();
     assert_eq!(trials, ["bptt", "btprop", "btprop", "btprop"]);
-    assert_eq!(study.cells[0].seeds, [9007199254740993]);
+    assert_eq!(study.entries[0].seeds, [9007199254740993]);
     // What only the grid makes whole is no reason to refuse it.
     let text = "[set]\nmodel.tied = true\nmodel.embed = 16\n[grid]\nmodel.hidden = [16]\n";
     sweep_file::read(text, Path::new("s.toml"), Vec::new()).unwrap();
@@ -468,12 +470,11 @@ fn every_point_that_may_be_tried_is_checked_beforehand() {
     assert!(why.contains("btprop.loss=free"), "{why}");
     // What a cell does not draw itself may come from its neighbour.
     let mut study = read(&loss.replace("btprop.block = 5", "btprop.block = 1")).unwrap();
-    let Plan::Search(search) = &mut study.cells[1].plan else { panic!("no search") };
+    let Protocol::Search(search) = &mut study.entries[1].protocol else { panic!("no search") };
     search.points.retain(|point| point.iter().all(|typed| typed.text != "free"));
-    search.take = search.points.len();
-    study.cells[1].set.push(Typed::argument("btprop.block=5").unwrap());
+    study.entries[1].set.push(Typed::argument("btprop.block=5").unwrap());
     assert!(study.check().unwrap_err().to_string().contains("btprop.loss=free"));
-    let Plan::Search(search) = &mut study.cells[1].plan else { panic!("no search") };
+    let Protocol::Search(search) = &mut study.entries[1].protocol else { panic!("no search") };
     search.neighbour = None;
     study.check().unwrap();
 }

@@ -5,8 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use tprop::record::{self, End, Eval, Event};
+use tprop_report::record::Record;
 
+use super::progress::{Ended, Progress};
 use crate::failure::{Code, Failure, Outcome};
 use crate::run::Lock;
 use crate::settings::table::{TABLE, neutral};
@@ -64,77 +65,6 @@ pub fn merge(layers: &[&[Typed]]) -> Vec<Typed> {
     merged
 }
 
-/// How far a trial is.
-#[derive(Clone, Debug, Default)]
-pub struct Progress {
-    /// Its evaluations, one per epoch.
-    pub evals: Vec<Eval>,
-    /// How it ended, if it has.
-    pub ended: Option<Ended>,
-    /// Fingerprint of the text that it reads.
-    pub corpus: Option<String>,
-}
-
-/// How a trial ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Ended {
-    /// By itself.
-    Finished(End),
-    /// Its numbers blew up.
-    Diverged(String),
-    /// It could not be run.
-    Failed(String),
-}
-
-impl Progress {
-    /// What a record tells.
-    pub fn of_events(events: Vec<Event>) -> Self {
-        let mut progress = Self::default();
-        for event in events {
-            progress.note(event);
-        }
-        progress
-    }
-
-    /// One more event.
-    pub fn note(&mut self, event: Event) {
-        match event {
-            Event::Start(start) => self.corpus = Some(start.corpus),
-            Event::Eval(eval) => {
-                // A resumed run may tell an evaluation again.
-                self.evals.retain(|e| e.epoch != eval.epoch);
-                self.evals.push(*eval);
-            }
-            Event::End(end) if end.reason == "epochs" || end.reason == "patience" => {
-                self.ended = Some(Ended::Finished(end));
-            }
-            Event::End(end) if end.reason == "diverged" => {
-                self.ended = Some(Ended::Diverged(format!("diverged in epoch {}", end.epoch)));
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether it has come to `until` epochs, or to its end.
-    pub fn reached(&self, until: Option<u64>) -> bool {
-        self.ended.is_some() || until.is_some_and(|n| self.evals.last().is_some_and(|e| e.epoch >= n))
-    }
-
-    /// The best validation perplexity of the first `until` epochs; none for a trial that came to a bad end.
-    pub fn score(&self, until: Option<u64>) -> Option<f64> {
-        if matches!(self.ended, Some(Ended::Diverged(_) | Ended::Failed(_))) {
-            return None;
-        }
-        self.best(until).map(|e| e.valid_ppl)
-    }
-
-    /// The evaluation with that perplexity.
-    pub fn best(&self, until: Option<u64>) -> Option<&Eval> {
-        let evals = self.evals.iter().filter(|e| until.is_none_or(|n| e.epoch <= n));
-        evals.min_by(|a, b| a.valid_ppl.total_cmp(&b.valid_ppl))
-    }
-}
-
 /// What a trial's directory holds.
 #[derive(Debug)]
 pub enum Found {
@@ -157,7 +87,7 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
     if !resumable && !path.is_file() {
         return Ok(Found::Nothing);
     }
-    match record::read(&path).map(Progress::of_events) {
+    match Record::read_whole(&path).map(Progress::from) {
         Ok(progress) if !resumable && progress.ended.is_none() => Ok(Found::Nothing),
         Ok(progress) => Ok(Found::Run(progress)),
         Err(e) => Err(unusable(&path, &format!("cannot be read ({e})"))),
@@ -169,7 +99,7 @@ pub fn look_ended(dir: &Path, trial: &Trial, ended: Ended) -> Outcome<Progress> 
     if dir.join("settings.toml").is_file() {
         agree(dir, trial)?;
     }
-    let known = record::read(&dir.join("record.jsonl")).map(Progress::of_events).unwrap_or_default();
+    let known = Record::read_whole(&dir.join("record.jsonl")).map(Progress::from).unwrap_or_default();
     Ok(Progress { ended: Some(ended), ..known })
 }
 

@@ -79,6 +79,8 @@ fn refusals_leave_nothing() {
     place.write("unknown.toml", "[grid]\nmodel.hiden = [1]\n");
     place.write("short.toml", "[set]\nsynth.tokens = 1000\ntrain.streams = 500\n[grid]\noptim.lr = [1]\n");
     place.write("good.toml", format!("{BASE}[grid]\noptim.lr = [0.1]\n"));
+    let row = "[[table.row]]\nname = \"r\"\neval = [\"--split\", \"nonsense\"]\n";
+    place.write("eval.toml", format!("title = \"t\"\n[scale.quick]\nseeds = 1\n[[table]]\nname = \"a\"\n{row}"));
     place.write("latin.toml", b"[grid]\noptim.lr = [0.1] # caf\xe9\n");
     std::fs::create_dir(place.join("full")).unwrap();
     place.write("full/x", "x");
@@ -100,6 +102,7 @@ fn refusals_leave_nothing() {
         (&["reproduce", "\u{1b}[31m"], "neither an experiment"),
         (&["reproduce", "table1", "--only", "mini-ptb/bptt/b7"], "there is no such cell"),
         (&["reproduce", "good.toml"], "the file has no key grid"),
+        (&["reproduce", "eval.toml"], "eval.toml: a/r: eval: invalid value 'nonsense'"),
     ] {
         let ran = place.run(args);
         ran.refused(2, expected);

@@ -95,8 +95,8 @@ impl From<EvalRead> for Eval {
 /// Longest line that a record can have: an evaluation with a window of 100,000 positions.
 const LONGEST: u64 = 4 << 20;
 
-/// The events of a record, one by one, each with the place behind its line. A last line without an end (a run was killed
-/// while writing) is left out.
+/// The events of a record, one by one, each with the place behind its line. A line that is no event is an error of the kind
+/// `InvalidData`, behind which the next lines follow. A last line without an end (a run was killed while writing) is left out.
 ///
 /// # Errors
 /// If the file cannot be opened.
@@ -119,10 +119,14 @@ impl Events {
         self.number += 1;
         self.line.clear();
         let read = self.reader.by_ref().take(LONGEST).read_until(b'\n', &mut self.line)? as u64;
-        if self.line.last() != Some(&b'\n') {
-            return if read < LONGEST { Ok(None) } else { Err(self.bad("longer than any event")) };
-        }
         self.place += read;
+        if self.line.last() != Some(&b'\n') {
+            if read < LONGEST {
+                return Ok(None);
+            }
+            self.place += self.reader.skip_until(b'\n')? as u64;
+            return Err(self.bad("longer than any event"));
+        }
         let event = parse(&self.line).map_err(|e| self.bad(&e.to_string()))?;
         Ok(Some((event, self.place)))
     }
@@ -163,7 +167,10 @@ impl Iterator for Events {
             return None;
         }
         let next = self.next_event();
-        self.over = !matches!(next, Ok(Some(_)));
+        self.over = match &next {
+            Ok(event) => event.is_none(),
+            Err(e) => e.kind() != io::ErrorKind::InvalidData,
+        };
         next.transpose()
     }
 }

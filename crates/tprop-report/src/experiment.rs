@@ -1,16 +1,16 @@
 //! What an experiment's `table.json` adds to a report: its tables, the names of its runs, and which trials only served to choose
 //! hyper-parameters.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tprop::vocab::printable;
 
-use super::document::{Block, Cell, Column, Section, Table};
-use super::read::RunData;
-use crate::sheet::Sheet;
+use crate::document::{Block, Section};
+use crate::run::RunData;
+use crate::table::Table;
 
 /// A file that is longer than this is not one of ours.
 const LONGEST: u64 = 64 << 20;
@@ -24,7 +24,7 @@ pub struct Experiment {
     #[serde(default)]
     command: String,
     #[serde(default)]
-    tables: Vec<Sheet>,
+    tables: Vec<Table>,
     /// Names of the runs behind the figures, by their directories; empty if every run is one.
     #[serde(default)]
     names: HashMap<String, String>,
@@ -42,19 +42,11 @@ struct Trial {
     settings: BTreeMap<String, String>,
 }
 
-/// The experiments whose runs are among `found`, each once and in that order; what cannot be read is told.
+/// The experiments whose runs are among `found`, each once and in that order, with their directories; what cannot be read is named.
 pub fn find(found: &[(PathBuf, String)], problems: &mut Vec<String>) -> Vec<(PathBuf, Experiment)> {
-    let mut experiments: Vec<(PathBuf, Experiment)> = Vec::new();
-    let mut looked: Vec<PathBuf> = Vec::new();
-    for (run, _) in found {
-        let Some(dir) = run.parent().filter(|p| p.file_name().is_some_and(|n| n == "runs")).and_then(Path::parent)
-        else {
-            continue;
-        };
-        if looked.iter().any(|known| known == dir) {
-            continue;
-        }
-        looked.push(dir.to_owned());
+    let mut experiments = Vec::new();
+    let mut looked = HashSet::new();
+    for dir in found.iter().filter_map(|(run, _)| home(run)).filter(|dir| looked.insert(*dir)) {
         let path = dir.join("table.json");
         if !path.is_file() {
             continue;
@@ -68,24 +60,25 @@ pub fn find(found: &[(PathBuf, String)], problems: &mut Vec<String>) -> Vec<(Pat
     experiments
 }
 
+/// The directory of the experiment that a run may belong to.
+fn home(run: &Path) -> Option<&Path> {
+    run.parent().filter(|p| p.file_name().is_some_and(|n| n == "runs")).and_then(Path::parent)
+}
+
 fn read(path: &Path) -> Result<Experiment, String> {
     let length = fs::metadata(path).map_err(|e| format!("cannot be read ({e})"))?.len();
     if length > LONGEST {
         return Err(format!("{length} bytes are too many"));
     }
     let bytes = fs::read(path).map_err(|e| format!("cannot be read ({e})"))?;
-    let experiment: Experiment = serde_json::from_slice(&bytes).map_err(|e| format!("not readable ({e})"))?;
-    if experiment.tables.iter().any(|t| t.rows.iter().any(|row| row.len() != t.header.len())) {
-        return Err("a row of a table is not as long as its heading".to_owned());
-    }
-    Ok(experiment)
+    serde_json::from_slice(&bytes).map_err(|e| format!("not readable ({e})"))
 }
 
 /// Gives runs the names of their figures, and leaves out trials that only served to choose; says how many.
 pub fn name(runs: &mut Vec<RunData>, experiments: &[(PathBuf, Experiment)]) -> usize {
     let before = runs.len();
     runs.retain_mut(|run| {
-        let of = |(dir, _): &&(PathBuf, Experiment)| run.dir.parent().and_then(Path::parent) == Some(dir);
+        let of = |(dir, _): &&(PathBuf, Experiment)| home(&run.dir) == Some(dir);
         let Some((_, experiment)) = experiments.iter().find(of) else { return true };
         let id = run.dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         run.label = experiment.names.get(&id).cloned();
@@ -105,19 +98,10 @@ pub fn section(experiments: &[(PathBuf, Experiment)], left_out: usize) -> Option
         if !experiment.asks.is_empty() {
             blocks.push(Block::Text(experiment.asks.clone()));
         }
-        for sheet in &experiment.tables {
+        for table in &experiment.tables {
             number += 1;
-            let columns = sheet.header.iter().enumerate().map(|(i, title)| match i {
-                0 => Column::words(title, "name"),
-                _ => Column::numbers(title, title),
-            });
-            blocks.push(Block::Table(Table {
-                name: format!("table-{number}"),
-                caption: sheet.title.clone(),
-                columns: columns.collect(),
-                rows: sheet.rows.iter().map(|row| row.iter().map(Cell::word).collect()).collect(),
-            }));
-            blocks.extend(sheet.notes.iter().cloned().map(Block::Text));
+            blocks.push(Block::Table(Table { name: format!("table-{number}"), ..table.clone() }));
+            blocks.extend(table.notes.iter().cloned().map(Block::Text));
         }
         for trial in experiment.trials.iter().filter(|t| ["diverged", "failed"].contains(&t.outcome.as_str())) {
             let set: Vec<String> = trial.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();

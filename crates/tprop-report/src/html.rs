@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::document::{Block, Cell, Column, Document, Figure, Table};
-use super::plot::{self, Shape};
-use super::text::{html, html_lines};
+use crate::document::{Block, Document, Figure};
+use crate::plot::{self, Shape};
+use crate::text::{html, html_lines};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -61,7 +61,7 @@ fn blocks(body: &mut String, list: &[Block]) {
             Block::Text(text) => {
                 let _ = writeln!(body, "<p>{}</p>", html(text));
             }
-            Block::Table(one) => table(body, one),
+            Block::Table(table) => body.push_str(&table.html()),
             Block::Figures(figures) => {
                 let alone = if figures.len() == 1 { " alone" } else { "" };
                 let _ = writeln!(body, "<div class=\"figures{alone}\">");
@@ -82,48 +82,10 @@ fn blocks(body: &mut String, list: &[Block]) {
 
 fn figure(body: &mut String, figure: &Figure) {
     let _ = writeln!(body, "<figure id=\"plot-{}\">", html(&figure.name));
-    let _ = writeln!(body, "<div class=\"wide\">{}</div>", figure.plot.svg(Shape::Wide));
-    let _ = writeln!(body, "<div class=\"narrow\">{}</div>", figure.plot.svg(Shape::Narrow));
+    let _ = writeln!(body, "<div class=\"wide\">{}</div>", figure.plot.draw(Shape::Wide));
+    let _ = writeln!(body, "<div class=\"narrow\">{}</div>", figure.plot.draw(Shape::Narrow));
     if !figure.caption.is_empty() {
         let _ = writeln!(body, "<figcaption>{}</figcaption>", html(&figure.caption));
     }
     body.push_str("</figure>\n");
-}
-
-fn table(body: &mut String, table: &Table) {
-    let _ = writeln!(
-        body,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n<table>\n<thead><tr>",
-        html(&table.name)
-    );
-    for column in &table.columns {
-        let _ = write!(body, "<th scope=\"col\"{}>{}</th>", class(column), html(&column.title));
-    }
-    body.push_str("</tr></thead>\n<tbody>\n");
-    for row in &table.rows {
-        // What belongs to the row above: the paper's figure, the difference, other splits.
-        let beside = row.first().is_some_and(|cell| cell.text.starts_with("· "));
-        body.push_str(if beside { "<tr class=\"of\">" } else { "<tr>" });
-        for (i, (cell, column)) in row.iter().zip(&table.columns).enumerate() {
-            if i == 0 {
-                let _ = write!(body, "<th scope=\"row\"{}>{}</th>", class(column), content(cell));
-            } else {
-                let _ = write!(body, "<td{}>{}</td>", class(column), content(cell));
-            }
-        }
-        body.push_str("</tr>\n");
-    }
-    body.push_str("</tbody>\n</table>\n</div>\n");
-    if !table.caption.is_empty() {
-        let _ = writeln!(body, "<p class=\"caption\">{}</p>", html(&table.caption));
-    }
-}
-
-fn class(column: &Column) -> &'static str {
-    if column.numeric { " class=\"n\"" } else { "" }
-}
-
-fn content(cell: &Cell) -> String {
-    let text = html(&cell.text);
-    if cell.best { format!("<strong>{text}</strong>") } else { text }
 }

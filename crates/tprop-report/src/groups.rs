@@ -1,23 +1,11 @@
 //! What runs have in common and in what they differ: settings that vary, runs that are seeds of one another, their statistics.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tprop::vocab::printable;
 
-use super::read::{Row, RunData};
-pub use crate::settings::table::harmless;
-use crate::settings::table::{self, Kind, TABLE, find};
-pub use crate::spread::Spread;
-
-/// Whether a setting means something for a run; those of a method that is not in use do not.
-pub fn applies(run: &RunData, name: &str) -> bool {
-    table::applies(name, |key, value| run.setting(key).is_none_or(|text| text == value))
-}
-
-/// The value of a setting where it applies.
-pub fn value<'a>(run: &'a RunData, name: &str) -> Option<&'a str> {
-    run.setting(name).filter(|_| applies(run, name))
-}
+use crate::numbers::Spread;
+use crate::run::{RunData, Setting};
 
 /// A setting with different values among runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,32 +27,28 @@ impl Varying {
     }
 }
 
-/// Settings with more than one value among the runs that they mean something for, in the order of the settings' table. Harmless
-/// ones are left out.
+/// Settings with more than one value among the runs that they mean something for, in the order of the program's list. Those that
+/// shape no number are left out.
 pub fn varying(runs: &[RunData]) -> Vec<Varying> {
-    let mut names: Vec<&str> = TABLE.iter().map(|s| s.name).collect();
-    for (name, _) in runs.iter().flat_map(|r| &r.settings) {
-        // Of another version of the program.
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
+    let mut seen = HashSet::new();
+    let all = runs.iter().flat_map(|r| &r.settings).filter(|s| s.shapes && seen.insert(&s.name));
+    let mut all: Vec<&Setting> = all.collect();
+    all.sort_by_key(|s| s.rank);
     let mut found = Vec::new();
-    for name in names.into_iter().filter(|n| !harmless(n)) {
-        let mut values: Vec<String> = runs.iter().filter_map(|r| value(r, name)).map(str::to_owned).collect();
+    for Setting { name, number: known, .. } in all {
+        let mut values: Vec<String> = runs.iter().filter_map(|r| r.value(name)).map(str::to_owned).collect();
         let everywhere = values.len() == runs.len();
         values.sort();
         values.dedup();
         if values.len() < 2 {
             continue;
         }
-        let known = find(name).is_none_or(|s| matches!(s.kind, Kind::Count { .. } | Kind::Real { .. }));
-        let numeric = known && values.iter().all(|v| number(v).is_some());
+        let numeric = *known && values.iter().all(|v| number(v).is_some());
         if numeric {
             values.sort_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)));
             values.dedup_by(|a, b| number(a) == number(b));
         }
-        found.push(Varying { name: name.to_owned(), numeric, everywhere, values });
+        found.push(Varying { name: name.clone(), numeric, everywhere, values });
     }
     found
 }
@@ -73,7 +57,7 @@ pub fn varying(runs: &[RunData]) -> Vec<Varying> {
 pub fn axes(runs: &[RunData]) -> Vec<Varying> {
     let mut axes: Vec<Varying> = Vec::new();
     for one in varying(runs).into_iter().filter(|v| v.name != SEED) {
-        let follows = |other: &Varying| runs.iter().all(|r| value(r, &one.name) == value(r, &other.name));
+        let follows = |other: &Varying| runs.iter().all(|r| r.value(&one.name) == r.value(&other.name));
         if !axes.iter().any(follows) {
             axes.push(one);
         }
@@ -91,63 +75,68 @@ pub const SEED: &str = "train.seed";
 
 /// Runs that differ only in their seed.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct Group<'a> {
     /// Distinct among groups.
     pub name: String,
-    /// Places in the list of runs.
-    pub members: Vec<usize>,
+    /// At least one.
+    pub runs: Vec<&'a RunData>,
+}
+
+impl<'a> Group<'a> {
+    /// The run that stands for all in whatever does not depend on the seed.
+    pub fn first(&self) -> &'a RunData {
+        self.runs[0]
+    }
+
+    /// Mean and deviation of a figure over the seeds that have it.
+    pub fn spread(&self, of: impl Fn(&RunData) -> Option<f64>) -> Option<Spread> {
+        Spread::of(&self.runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>())
+    }
 }
 
 /// Runs in groups, in the order of their first members. A run without settings is a group of its own; one that repeats another, seed
 /// included, is left out, because it tells nothing new about the spread.
-pub fn groups(runs: &[RunData]) -> Vec<Group> {
+pub fn groups(runs: &[RunData]) -> Vec<Group<'_>> {
     type Key = Vec<(String, String)>;
     let key = |run: &RunData| -> Option<Key> {
-        let shapes = |n: &str| n != SEED && !harmless(n) && applies(run, n);
-        let mut pairs: Key = run.settings.iter().filter(|(n, _)| shapes(n)).cloned().collect();
+        let shapes = |s: &&Setting| s.name != SEED && s.shapes && s.applies;
+        let mut pairs: Key = run.settings.iter().filter(shapes).map(|s| (s.name.clone(), s.text.clone())).collect();
         // Weights that a run began with, and a corpus that changed under its name, make it another experiment.
-        let start = |key: &str| run.start.as_ref().and_then(|s| s.text(key)).unwrap_or_default().to_owned();
-        pairs.extend(["from", "corpus"].map(|k| (k.to_owned(), start(k))));
+        let start = run.record.start.as_ref();
+        pairs.push(("from".to_owned(), start.and_then(|s| s.from.clone()).unwrap_or_default()));
+        pairs.push(("corpus".to_owned(), start.map(|s| s.corpus.clone()).unwrap_or_default()));
         pairs.sort();
         (!run.settings.is_empty()).then_some(pairs)
     };
-    let mut groups: Vec<(Option<Key>, Vec<usize>)> = Vec::new();
-    for (place, run) in runs.iter().enumerate() {
+    let mut groups: Vec<(Option<Key>, Vec<&RunData>)> = Vec::new();
+    for run in runs {
         let key = key(run);
         match groups.iter_mut().find(|(k, _)| k.is_some() && *k == key) {
-            Some((_, members)) => {
-                let seed = run.setting(SEED);
-                if !members.iter().any(|&m| runs[m].setting(SEED) == seed) {
-                    members.push(place);
-                }
-            }
-            None => groups.push((key, vec![place])),
+            Some((_, members)) if members.iter().any(|m| m.setting(SEED) == run.setting(SEED)) => {}
+            Some((_, members)) => members.push(run),
+            None => groups.push((key, vec![run])),
         }
     }
-    let axes = axes(runs);
-    let mut named: Vec<Group> = groups
-        .into_iter()
-        .map(|(_, members)| {
-            let name = match (&runs[members[0]].label, &members[..]) {
-                (Some(label), _) => label.clone(),
-                (None, [one]) => runs[*one].name.clone(),
-                _ => common_name(&members, runs),
-            };
-            Group { name, members }
-        })
-        .collect();
+    let named = groups.into_iter().map(|(_, runs)| {
+        let name = match (&runs[0].label, &runs[..]) {
+            (Some(label), _) => label.clone(),
+            (None, [one]) => one.name.clone(),
+            (None, several) => common_name(several),
+        };
+        Group { name, runs }
+    });
+    let mut named: Vec<Group<'_>> = named.collect();
     // A name that says too little, or one that is there twice, gives way to what the group's settings say.
-    let unclear: Vec<bool> = named
-        .iter()
-        .map(|one| {
-            let twice = named.iter().filter(|other| other.name == one.name).count() > 1;
-            one.members.len() > 1 && (twice || one.name.is_empty())
-        })
-        .collect();
+    let unclear = |one: &Group<'_>| {
+        let twice = named.iter().filter(|other| other.name == one.name).count() > 1;
+        one.runs.len() > 1 && (twice || one.name.is_empty())
+    };
+    let unclear: Vec<bool> = named.iter().map(unclear).collect();
+    let axes = axes(runs);
     for (group, _) in named.iter_mut().zip(unclear).filter(|(_, unclear)| *unclear) {
-        group.name = describe(&runs[group.members[0]], &axes);
+        group.name = describe(group.first(), &axes);
         if group.name.is_empty() {
-            group.name = format!("{} and its seeds", runs[group.members[0]].name);
+            group.name = format!("{} and its seeds", group.first().name);
         }
     }
     named
@@ -156,7 +145,7 @@ pub fn groups(runs: &[RunData]) -> Vec<Group> {
 /// The values of the settings that vary, in few words.
 pub fn describe(run: &RunData, axes: &[Varying]) -> String {
     let words = axes.iter().filter_map(|axis| {
-        let text = value(run, &axis.name)?;
+        let text = run.value(&axis.name)?;
         let bare = axis.name == "method" || (!axis.numeric && text.parse::<bool>().is_err());
         Some(if bare { text.to_owned() } else { format!("{} {text}", axis.short().replace('_', " ")) })
     });
@@ -164,12 +153,9 @@ pub fn describe(run: &RunData, axes: &[Varying]) -> String {
 }
 
 /// What the names of runs begin with, without the beginning of a word like `seed` or `s`.
-fn common_name(members: &[usize], runs: &[RunData]) -> String {
-    let first: Vec<char> = runs[members[0]].name.chars().collect();
-    let same = members.iter().map(|&m| {
-        let pairs = first.iter().zip(runs[m].name.chars());
-        pairs.take_while(|(a, b)| **a == *b).count()
-    });
+fn common_name(runs: &[&RunData]) -> String {
+    let first: Vec<char> = runs[0].name.chars().collect();
+    let same = runs.iter().map(|run| first.iter().zip(run.name.chars()).take_while(|(a, b)| **a == *b).count());
     let length = same.min().unwrap_or(0);
     let name: String = first[..length].iter().collect();
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -177,15 +163,10 @@ fn common_name(members: &[usize], runs: &[RunData]) -> String {
     name.trim_end_matches(['-', '_', '.', '/', ' ', '=', '+']).to_owned()
 }
 
-/// A curve over the members of a group: where all that have a curve have a point. `of` gives x and y. It has at most `most` points, each
-/// of them the mean of as many neighbours in every member.
-pub fn mean_curve(
-    runs: &[RunData],
-    members: &[usize],
-    most: usize,
-    of: impl Fn(&RunData) -> Vec<(f64, f64)>,
-) -> Vec<(f64, Spread)> {
-    let curves: Vec<Vec<(f64, f64)>> = members.iter().map(|&m| of(&runs[m])).filter(|c| !c.is_empty()).collect();
+/// A curve over runs: where all that have a curve have a point. `of` gives x and y. It has at most `most` points, each of them the mean
+/// of as many neighbours in every run.
+pub fn mean_curve(runs: &[&RunData], most: usize, of: impl Fn(&RunData) -> Vec<(f64, f64)>) -> Vec<(f64, Spread)> {
+    let curves: Vec<Vec<(f64, f64)>> = runs.iter().map(|run| of(run)).filter(|c| !c.is_empty()).collect();
     let every = curves.iter().map(Vec::len).max().unwrap_or(0).div_ceil(most).max(1);
     let curves: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| thin(curve, every)).collect();
     let Some((first, others)) = curves.split_first() else { return Vec::new() };
@@ -210,13 +191,10 @@ fn thin(points: &[(f64, f64)], every: usize) -> Vec<(f64, f64)> {
 pub fn summary(run: &RunData) -> String {
     let get = |name: &str| run.setting(name).map(printable);
     let or = |name: &str| get(name).unwrap_or_else(|| "?".into());
+    let batch = if run.setting("train.batch") == Some("full") { ", full batch" } else { "" };
     match run.setting("method") {
-        Some("bptt") => {
-            let batch = if run.setting("train.batch") == Some("full") { ", full batch" } else { "" };
-            format!("BPTT, K = {}, S = {}{batch}", or("bptt.window"), or("train.streams"))
-        }
+        Some("bptt") => format!("BPTT, K = {}, S = {}{batch}", or("bptt.window"), or("train.streams")),
         Some("btprop") => {
-            let batch = if run.setting("train.batch") == Some("full") { ", full batch" } else { "" };
             let steps = match run.setting("btprop.solver") {
                 Some("alm") => format!("{} joint", or("btprop.joint_steps")),
                 _ => format!("{} state", or("btprop.state_steps")),
@@ -238,31 +216,30 @@ pub fn shape(run: &RunData) -> String {
     printable(&format!("{} {}{layers}", cell.to_uppercase(), run.setting("model.hidden").unwrap_or("?")))
 }
 
-/// Tokens per second of training, over the whole run.
-pub fn speed(run: &RunData) -> Option<f64> {
-    let of = |row: &Row| Some(row.number("tokens")? / row.number("seconds").filter(|s| *s > 0.0)?);
-    let rows = [run.end.as_ref(), run.evals.last(), run.steps.last()];
-    rows.into_iter().flatten().find_map(of)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
-    pub fn run(name: &str, settings: &[(&str, &str)]) -> RunData {
-        RunData {
-            name: name.into(),
-            label: None,
-            dir: PathBuf::from(name),
-            settings: settings.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect(),
-            resolved: None,
-            start: None,
-            steps: Vec::new(),
-            evals: Vec::new(),
-            end: None,
-            sample: None,
-        }
+    /// A run whose program knows these settings: threads shape nothing, and those of the other method do not apply.
+    fn run(name: &str, settings: &[(&str, &str)]) -> RunData {
+        let method = settings.iter().find(|(n, _)| *n == "method").map_or("", |(_, text)| text);
+        let known = |(rank, (name, text)): (usize, &(&str, &str))| {
+            let group = name.split('.').next().unwrap_or_default();
+            Setting {
+                name: (*name).to_owned(),
+                text: (*text).to_owned(),
+                rank,
+                shapes: *name != "train.threads",
+                applies: !["bptt", "btprop"].contains(&group) || group == method,
+                number: true,
+            }
+        };
+        RunData { name: name.into(), settings: settings.iter().enumerate().map(known).collect(), ..RunData::default() }
+    }
+
+    fn members(groups: &[Group<'_>]) -> Vec<(String, String)> {
+        let names = |g: &Group<'_>| g.runs.iter().map(|r| r.name.as_str()).collect::<Vec<_>>().join(" ");
+        groups.iter().map(|g| (g.name.clone(), names(g))).collect()
     }
 
     #[test]
@@ -288,8 +265,9 @@ mod tests {
             run("bare2", &[]),
         ];
         let groups = groups(&runs);
-        let members: Vec<_> = groups.iter().map(|g| (g.name.as_str(), g.members.clone())).collect();
-        assert_eq!(members, [("h8", vec![0, 1]), ("h16-s1", vec![2]), ("bare", vec![3]), ("bare2", vec![4])]);
+        let members = members(&groups);
+        let expected = [("h8", "h8-s1 h8-s2"), ("h16-s1", "h16-s1"), ("bare", "bare"), ("bare2", "bare2")];
+        assert_eq!(members, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
         let names = |v: Vec<Varying>| v.into_iter().map(|v| v.name).collect::<Vec<_>>();
         assert_eq!(names(varying(&runs[..3])), ["model.hidden", "model.embed", "train.seed"]);
         assert_eq!(names(axes(&runs[..3])), ["model.hidden"]);
@@ -310,14 +288,15 @@ mod tests {
             one("gru8-s2-ee", "0.2", "2", "1"),
         ];
         let groups = groups(&runs);
-        let members: Vec<_> = groups.iter().map(|g| (g.name.as_str(), g.members.clone())).collect();
-        assert_eq!(members, [("lr 0.1", vec![0, 2]), ("lr 0.2", vec![3, 4])]);
+        let members = members(&groups);
+        let expected = [("lr 0.1", "gru8-s1-aa gru8-s2-cc"), ("lr 0.2", "gru8-s1-dd gru8-s2-ee")];
+        assert_eq!(members, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
 
     #[test]
     fn a_mean_curve_ends_where_the_first_member_does() {
         let runs = [run("a", &[]), run("b", &[]), run("c", &[])];
-        let curve = mean_curve(&runs, &[0, 1, 2], 9, |r| match r.name.as_str() {
+        let curve = mean_curve(&runs.iter().collect::<Vec<_>>(), 9, |r| match r.name.as_str() {
             "a" => vec![(1.0, 10.0), (2.0, 8.0), (3.0, 7.0)],
             "b" => vec![(1.0, 12.0), (2.0, 6.0)],
             _ => vec![],
@@ -334,7 +313,7 @@ mod tests {
         assert_eq!(thin(&points, 4), [(3.0, 1.5), (7.0, 5.5), (9.0, 8.5)]);
         let runs = [run("600", &[]), run("700", &[]), run("850", &[])];
         let of = |run: &RunData| (0..run.name.parse().unwrap()).map(|i: u32| (f64::from(i), 1.0)).collect();
-        let curve = mean_curve(&runs, &[0, 1, 2], 80, of);
+        let curve = mean_curve(&runs.iter().collect::<Vec<_>>(), 80, of);
         // Eleven neighbours each, as in the longest; as far as the shortest goes.
         assert_eq!((curve.len(), curve[0].0, curve[1].0), (600 / 11, 10.0, 21.0));
         assert!(curve.iter().all(|(_, spread)| spread.n == 3));

@@ -1,7 +1,7 @@
 //! Curves, with deviations where they are known, and horizontal lines to compare with.
 
 use super::scale::{Scale, tick_text};
-use super::{Canvas, Hang, LETTER, Shape, style, text_width};
+use super::{Canvas, Hang, LETTER, Plot, Shape, style, text_width};
 
 /// A value of a curve.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,8 +58,8 @@ const LETTERS: usize = 22;
 const NEAR: f64 = 24.0;
 const LINE: f64 = 15.0;
 
-impl Lines {
-    pub(super) fn draw(&self, shape: Shape) -> String {
+impl Plot for Lines {
+    fn draw(&self, shape: Shape) -> String {
         let width = shape.width();
         let one = self.series.iter().all(|s| s.name.is_empty());
         // Names that would have to be cut stand below, where there is room for them.
@@ -113,7 +113,9 @@ impl Lines {
         }
         canvas.finish(&format!("{}: {} against {}", self.title, self.y, self.x))
     }
+}
 
+impl Lines {
     fn draw_rules(&self, canvas: &mut Canvas, ys: &Scale, left: f64, right: f64) {
         for (y, name) in &self.rules {
             let at = ys.at(*y);

@@ -1,8 +1,8 @@
 //! Parallel coordinates: one axis per setting, one line per run, the result on the last axis.
 
 use super::scale::{Scale, tick_text};
-use super::{Canvas, Hang, LETTER, Shape};
-use crate::report::groups::number;
+use super::{Canvas, Hang, LETTER, Plot, Shape};
+use crate::groups::number;
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +42,8 @@ pub struct Parallel {
 /// Beyond so many values only some are written beside an axis.
 const WRITTEN: usize = 8;
 
-impl Parallel {
-    pub(super) fn draw(&self, shape: Shape) -> String {
+impl Plot for Parallel {
+    fn draw(&self, shape: Shape) -> String {
         let width = shape.width();
         let (left, right, top) = (44.0, width - 52.0, 66.0);
         let bottom = top + if shape == Shape::Wide { 250.0 } else { 220.0 };

@@ -121,7 +121,7 @@ pub fn tick_text(x: f64, step: f64) -> String {
     let digits = (digits..7).find(|d| (x - format!("{x:.d$}").parse().unwrap_or(0.0)).abs() < step * 1e-3).unwrap_or(6);
     let text = format!("{size:.digits$}");
     let (whole, rest) = text.split_once('.').map_or((text.as_str(), String::new()), |(w, r)| (w, format!(".{r}")));
-    let whole = whole.parse::<u64>().map_or_else(|_| whole.to_owned(), crate::console::grouped);
+    let whole = whole.parse::<u64>().map_or_else(|_| whole.to_owned(), crate::numbers::grouped);
     format!("{}{whole}{rest}", if x < 0.0 { "−" } else { "" })
 }
 

@@ -1,7 +1,7 @@
 //! One row per group: its mean, its deviation and each of its seeds.
 
 use super::scale::Scale;
-use super::{Canvas, Hang, LETTER, Shape, style};
+use super::{Canvas, Hang, LETTER, Plot, Shape, style};
 
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,8 +37,8 @@ const ROW: f64 = 24.0;
 /// Longer names are cut.
 const MOST: usize = 34;
 
-impl Dots {
-    pub(super) fn draw(&self, shape: Shape) -> String {
+impl Plot for Dots {
+    fn draw(&self, shape: Shape) -> String {
         let width = shape.width();
         // On a phone a name stands above its row.
         let longest = self.rows.iter().map(|r| tprop::vocab::printable(&r.name).chars().count()).max().unwrap_or(0);

@@ -10,13 +10,13 @@ mod parallel;
 mod scale;
 
 pub use dots::{Dot, Dots};
-pub use heat::{Heat, HeatCell};
+pub use heat::{Heat, Tile};
 pub use lines::{Lines, Point, Series};
 pub use parallel::{Parallel, ParallelAxis, Thread};
 
 use std::fmt::Write as _;
 
-use super::text::{cut, html, html_lines};
+use crate::text::{cut, html, html_lines};
 
 /// Colours and lines of all plots.
 pub const STYLE: &str = include_str!("plot.css");
@@ -43,32 +43,13 @@ impl Shape {
 }
 
 /// Anything that can be drawn.
-#[derive(Clone, Debug)]
-pub enum Plot {
-    /// Curves.
-    Lines(Lines),
-    /// One row per group, with deviations.
-    Dots(Dots),
-    /// Two settings against a result.
-    Heat(Heat),
-    /// Many settings against a result.
-    Parallel(Parallel),
-}
-
-impl Plot {
+pub trait Plot: std::fmt::Debug {
     /// The drawing, to stand inside a page.
-    pub fn svg(&self, shape: Shape) -> String {
-        match self {
-            Plot::Lines(plot) => plot.draw(shape),
-            Plot::Dots(plot) => plot.draw(shape),
-            Plot::Heat(plot) => plot.draw(shape),
-            Plot::Parallel(plot) => plot.draw(shape),
-        }
-    }
+    fn draw(&self, shape: Shape) -> String;
 
     /// The drawing as a file of its own.
-    pub fn file(&self) -> String {
-        let svg = self.svg(Shape::Wide);
+    fn file(&self) -> String {
+        let svg = self.draw(Shape::Wide);
         let (head, body) = svg.split_once('>').unwrap_or((&svg, ""));
         format!("{head}>\n<style>{STYLE}\n.plot {{ background: var(--paper); }}</style>\n{body}\n")
     }

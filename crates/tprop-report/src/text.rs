@@ -52,6 +52,38 @@ pub fn markdown_code(text: &str) -> String {
     format!("{fence}text\n{}\n{fence}\n", body.join("\n"))
 }
 
+/// A cell of a CSV file that a spreadsheet takes as it is: no break, and no formula.
+pub fn csv(text: &str) -> String {
+    let text = printable(text);
+    let formula = text.starts_with(['=', '+', '-', '@']) && text.parse::<f64>().is_err();
+    let text = if formula { format!("'{text}") } else { text };
+    let quoted = text.contains([',', '"', ';']) || text.starts_with(' ') || text.ends_with(' ');
+    if quoted { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+/// For LaTeX without packages.
+pub fn latex(text: &str) -> String {
+    let mut out = String::new();
+    for c in printable(text).chars() {
+        match c {
+            '&' | '%' | '$' | '#' | '_' | '{' | '}' => out.extend(['\\', c]),
+            '<' | '>' => out.extend(['$', c, '$']),
+            '\\' => out += "\\textbackslash{}",
+            '~' => out += "\\textasciitilde{}",
+            '^' => out += "\\textasciicircum{}",
+            '±' => out += "$\\pm$",
+            '×' => out += "$\\times$",
+            '−' => out += "$-$",
+            'λ' => out += "$\\lambda$",
+            '·' => out += "$\\cdot$",
+            '–' => out += "--",
+            '✓' => out += "$\\surd$",
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// A word of a shell's command line.
 pub fn shell(word: &str) -> String {
     let word = printable(word);
@@ -59,7 +91,7 @@ pub fn shell(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// At most `most` characters, the last of which tells that there were more.
+/// At most `most` characters, the last of which shows that there were more.
 pub fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -70,7 +102,6 @@ pub fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sheet::csv_cell as csv;
 
     const HOSTILE: &str = "<script>alert(\"1\")</script>&'|`_*\u{1b}[31m\u{202e}gpj.exe\u{200f}\r\n#";
 

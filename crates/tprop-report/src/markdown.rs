@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::document::{Block, Document, Table};
-use super::text::{markdown, markdown_code};
+use crate::document::{Block, Document};
+use crate::text::{markdown, markdown_code};
 
 /// The text; files of plots and tables lie in `folder`.
 pub fn text(document: &Document, folder: &str) -> String {
@@ -34,7 +34,12 @@ fn blocks(out: &mut String, list: &[Block], folder: &str) {
             Block::Text(text) => {
                 let _ = writeln!(out, "{}\n", markdown(text));
             }
-            Block::Table(one) => table(out, one),
+            Block::Table(table) => {
+                let _ = writeln!(out, "{}", table.markdown());
+                if !table.title.is_empty() {
+                    let _ = writeln!(out, "{}\n", markdown(&table.title));
+                }
+            }
             Block::Figures(figures) => {
                 for figure in figures {
                     let _ = writeln!(out, "![{}]({folder}/{}.svg)\n", markdown(&figure.caption), figure.name);
@@ -50,31 +55,4 @@ fn blocks(out: &mut String, list: &[Block], folder: &str) {
             }
         }
     }
-}
-
-fn table(out: &mut String, table: &Table) {
-    let titles: Vec<_> = table.columns.iter().map(|c| markdown(&c.title)).collect();
-    let marks: Vec<_> = table.columns.iter().map(|c| if c.numeric { "---:" } else { "---" }).collect();
-    let _ = writeln!(out, "| {} |\n|{}|", titles.join(" | "), marks.join("|"));
-    for row in &table.rows {
-        let cells = row.iter().map(|cell| match (markdown(&cell.text), cell.best) {
-            (text, true) => format!("**{text}**"),
-            (text, false) => text,
-        });
-        let _ = writeln!(out, "| {} |", cells.collect::<Vec<_>>().join(" | "));
-    }
-    out.push('\n');
-    if !table.caption.is_empty() {
-        let _ = writeln!(out, "{}\n", markdown(&table.caption));
-    }
-}
-
-/// A table as CSV, with all digits.
-pub fn csv(table: &Table) -> String {
-    let row = |cells: Vec<String>| cells.join(",") + "\n";
-    let mut out = row(table.columns.iter().map(|c| crate::sheet::csv_cell(&c.key)).collect());
-    for cells in &table.rows {
-        out += &row(cells.iter().map(|c| crate::sheet::csv_cell(c.exact.as_deref().unwrap_or(&c.text))).collect());
-    }
-    out
 }

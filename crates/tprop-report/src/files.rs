@@ -1,0 +1,42 @@
+//! Files that are whole or not there.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tprop::checkpoint::store::sync_dir;
+
+/// Writes a file and forces it onto the disk. A reader, or whoever comes after a crash, sees the old file or the new one, never half of
+/// one. For directories that a lock keeps for one process.
+///
+/// # Errors
+/// If the file system fails; the old file is then as it was.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_by(".tmp", path, bytes)
+}
+
+/// As [`write_whole`], where other processes may be writing the same file.
+///
+/// # Errors
+/// If the file system fails; the old file is then as it was.
+pub fn write_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_by(&format!(".{}.tmp", std::process::id()), path, bytes)
+}
+
+/// By way of a file whose name ends in `ending`.
+fn write_by(ending: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(ending);
+    let aside = PathBuf::from(aside);
+    let whole = || {
+        let mut file = File::create(&aside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)?;
+        match path.parent() {
+            Some(dir) if dir != Path::new("") => sync_dir(dir),
+            _ => sync_dir(Path::new(".")),
+        }
+    };
+    whole().inspect_err(|_| drop(fs::remove_file(&aside)))
+}
