@@ -1,26 +1,38 @@
 //! Errors of the library in the words that a user types: it knows the fields of its configurations, this file their settings.
 
 use tprop::comm::{SharesError, Unit};
-use tprop::corpus::{CorpusError, CorpusPart};
-use tprop::method::{MethodError, Room, Why};
+use tprop::corpus::{CorpusError, CorpusPart, Split};
+use tprop::method::{MethodError, Reason, Room};
 use tprop::train::TrainError;
 
-/// Why training cannot begin or continue, with the way out.
+/// Reason training cannot begin or continue, with the way out.
 pub fn train_error(error: &TrainError) -> String {
     match error {
         TrainError::TooShort { split, tokens, streams, wanted } => {
-            format!("the {} split has {tokens} tokens; eval.streams={streams} needs at least {wanted}", split.name())
+            let split = long_name(*split);
+            format!("the {split} split has {tokens} tokens; eval.streams={streams} needs at least {wanted}")
+        }
+        TrainError::OutsideVocabulary(split) => {
+            format!("the {} split has tokens outside the vocabulary", long_name(*split))
         }
         TrainError::Method(error) => method_error(error),
         TrainError::Diverged { free_states, .. } => {
             let states = if *free_states { "; or a smaller btprop.state_lr or btprop.lambda" } else { "" };
             format!("{error}. Try a smaller optim.lr (a tenth of it) or a smaller optim.clip{states}")
         }
-        TrainError::OutsideVocabulary(_) | TrainError::Checkpoint(_) | TrainError::Watch(_) => error.to_string(),
+        TrainError::Checkpoint(_) | TrainError::Watch(_) => error.to_string(),
     }
 }
 
-/// Why a corpus cannot be had, with the way out.
+fn long_name(split: Split) -> &'static str {
+    match split {
+        Split::Train => "training",
+        Split::Valid => "validation",
+        Split::Test => "test",
+    }
+}
+
+/// Reason a corpus cannot be had, with the way out.
 pub fn corpus_error(error: &CorpusError) -> String {
     let way = match error {
         CorpusError::Field { of: CorpusPart::Corpus, .. } => return format!("data.{error}"),
@@ -48,7 +60,7 @@ pub fn corpus_error(error: &CorpusError) -> String {
     format!("{error}{way}")
 }
 
-/// Why a method cannot be planned, with the way out.
+/// Reason a method cannot be planned, with the way out.
 fn method_error(error: &MethodError) -> String {
     match error {
         MethodError::TooShort { tokens, wanted, window } => {
@@ -58,7 +70,7 @@ fn method_error(error: &MethodError) -> String {
             let product = product.join(" × ");
             format!("the training split has {tokens} tokens; {product} needs at least {wanted}{way}")
         }
-        MethodError::Field { field, found, wanted, why } => refused_field(field, found, wanted, *why),
+        MethodError::Field { field, found, wanted, reason } => refused_field(field, found, wanted, *reason),
         MethodError::Memory { what, bytes, free } => {
             let (needed, free) = (bytes >> 20, free >> 20);
             match what {
@@ -89,31 +101,31 @@ fn method_error(error: &MethodError) -> String {
     }
 }
 
-fn refused_field(field: &str, found: &str, wanted: &str, why: Why) -> String {
+fn refused_field(field: &str, found: &str, wanted: &str, reason: Reason) -> String {
     let name = setting(field);
-    match why {
-        Why::FreeLoss => {
+    match reason {
+        Reason::FreeLoss => {
             format!("btprop.loss=free needs {name}={wanted}, not {found}: use loss=predicted for longer blocks")
         }
-        Why::NothingFound => format!(
+        Reason::NothingFound => format!(
             "btprop.starts=held keeps starts where they were found, so {name}=stored:{found} would never find any: use \
              stored:{wanted}, parallel:1 or sequential"
         ),
-        Why::OneWindowPerUpdate => {
+        Reason::OneWindowPerUpdate => {
             format!("{name} is for bptt; under btprop use more btprop.blocks or train.streams")
         }
-        Why::NoClosedForm => {
+        Reason::NoClosedForm => {
             let (found, way) = match field {
                 "ranks" => (format!("{found} ranks"), "one process".to_owned()),
                 _ => (format!("{name}={found}"), format!("{name}={wanted}")),
             };
             format!("method=least_squares has no closed form for {found}: use {way}, or method=btprop")
         }
-        Why::NoScale if field == "states.rate" => format!(
+        Reason::NoScale if field == "states.rate" => format!(
             "{name}={found} leaves the least-squares step of the states without a scale: use one {wanted}, or \
              btprop.state_steps=0"
         ),
-        Why::NoScale => format!("the {field} of method=least_squares is {found}; it must be {wanted}"),
+        Reason::NoScale => format!("the {field} of method=least_squares is {found}; it must be {wanted}"),
     }
 }
 
@@ -129,7 +141,6 @@ fn setting(field: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tprop::train::Split;
 
     #[test]
     fn sentences_about_texts_name_settings_and_commands() {
@@ -174,8 +185,8 @@ mod tests {
         }
     }
 
-    fn field(field: &'static str, found: &str, wanted: &'static str, why: Why) -> TrainError {
-        TrainError::Method(MethodError::Field { field, found: found.into(), wanted, why })
+    fn field(field: &'static str, found: &str, wanted: &'static str, reason: Reason) -> TrainError {
+        TrainError::Method(MethodError::Field { field, found: found.into(), wanted, reason })
     }
 
     /// Every refusal names settings as a user types them, and the way out.
@@ -195,6 +206,7 @@ mod tests {
         let memory = |what| TrainError::Method(MethodError::Memory { what, bytes: 5 << 20, free: 3 << 20 });
         let shares = SharesError { ranks: 4, unit: Unit::Streams, units: 3, shares: 12 };
         let cases = [
+            (TrainError::OutsideVocabulary(Split::Train), "the training split has tokens outside the vocabulary"),
             (
                 TrainError::TooShort { split: Split::Test, tokens: 3, streams: 4, wanted: 5 },
                 "the test split has 3 tokens; eval.streams=4 needs at least 5",
@@ -234,32 +246,32 @@ mod tests {
                  btprop.blocks, a smaller model.hidden, or method=btprop",
             ),
             (
-                field("block", "3", "1", Why::FreeLoss),
+                field("block", "3", "1", Reason::FreeLoss),
                 "btprop.loss=free needs btprop.block=1, not 3: use loss=predicted for longer blocks",
             ),
             (
-                field("init.sweeps", "0", "1", Why::NothingFound),
+                field("init.sweeps", "0", "1", Reason::NothingFound),
                 "btprop.starts=held keeps starts where they were found, so btprop.init=stored:0 would never find any: use \
                  stored:1, parallel:1 or sequential",
             ),
             (
-                field("batch.accumulate", "2", "1", Why::OneWindowPerUpdate),
+                field("batch.accumulate", "2", "1", Reason::OneWindowPerUpdate),
                 "train.accumulate is for bptt; under btprop use more btprop.blocks or train.streams",
             ),
             (
-                field("cell", "gru", "mult or mult_gated", Why::NoClosedForm),
+                field("cell", "gru", "mult or mult_gated", Reason::NoClosedForm),
                 "method=least_squares has no closed form for model.cell=gru: use model.cell=mult or mult_gated, or method=btprop",
             ),
             (
-                field("ranks", "3", "1", Why::NoClosedForm),
+                field("ranks", "3", "1", Reason::NoClosedForm),
                 "method=least_squares has no closed form for 3 ranks: use one process, or method=btprop",
             ),
             (
-                field("ridge", "0", "above 0", Why::NoScale),
+                field("ridge", "0", "above 0", Reason::NoScale),
                 "the ridge of method=least_squares is 0; it must be above 0",
             ),
             (
-                field("states.rate", "0", "above 0", Why::NoScale),
+                field("states.rate", "0", "above 0", Reason::NoScale),
                 "btprop.state_lr=0 leaves the least-squares step of the states without a scale: use one above 0, or \
                  btprop.state_steps=0",
             ),

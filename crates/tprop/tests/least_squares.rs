@@ -296,22 +296,31 @@ fn the_rest_is_refused_with_a_way_out() {
     let good = settings(2, 6);
     let held = ProximalConfig { rate: 0.0, ..good.states };
     let mult = CellKind::Mult;
-    let closed = Why::NoClosedForm;
+    let closed = Reason::NoClosedForm;
     let cases = [
         (CellKind::Gru, 1, good.clone(), ("cell", "gru", "mult or mult_gated", closed)),
         (mult, 2, good.clone(), ("layers", "2", "1", closed)),
-        (mult, 1, LeastSquaresConfig { ridge: 0.0, ..good.clone() }, ("ridge", "0", "above 0", Why::NoScale)),
-        (mult, 1, LeastSquaresConfig { ridge: f64::NAN, ..good.clone() }, ("ridge", "NaN", "above 0", Why::NoScale)),
-        (mult, 1, LeastSquaresConfig { states: held, ..good.clone() }, ("states.rate", "0", "above 0", Why::NoScale)),
+        (mult, 1, LeastSquaresConfig { ridge: 0.0, ..good.clone() }, ("ridge", "0", "above 0", Reason::NoScale)),
+        (mult, 1, LeastSquaresConfig { ridge: f64::NAN, ..good.clone() }, ("ridge", "NaN", "above 0", Reason::NoScale)),
+        (
+            mult,
+            1,
+            LeastSquaresConfig { states: held, ..good.clone() },
+            ("states.rate", "0", "above 0", Reason::NoScale),
+        ),
         (
             mult,
             1,
             LeastSquaresConfig { batch: Batch::Mini { accumulate: 2 }, ..good.clone() },
-            ("batch.accumulate", "2", "1", Why::OneWindowPerUpdate),
+            ("batch.accumulate", "2", "1", Reason::OneWindowPerUpdate),
         ),
     ];
-    let error =
-        |(field, found, wanted, why): (_, &str, _, _)| MethodError::Field { field, found: found.into(), wanted, why };
+    let error = |(field, found, wanted, reason): (_, &str, _, _)| MethodError::Field {
+        field,
+        found: found.into(),
+        wanted,
+        reason,
+    };
     for (cell, layers, config, expected) in cases {
         assert_eq!(refusal(cell, layers, config), error(expected));
     }

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::engine::{Engine, Stage, Step, Windowed};
-use super::error::{MethodError, Why};
+use super::error::{MethodError, Reason};
 use super::{Batch, BtpropConfig, Init, Learner, LossOn, Solver, Starts};
 use crate::real::Real;
 
@@ -112,11 +112,11 @@ fn move_theta<T: Real>(engine: &mut Engine<T>, l: &mut Learner<T>) {
 /// Refuses choices that contradict each other.
 fn check(config: &BtpropConfig) -> Result<(), MethodError> {
     if config.loss == LossOn::Free && config.block != 1 {
-        return Err(MethodError::field("block", config.block, "1", Why::FreeLoss));
+        return Err(MethodError::field("block", config.block, "1", Reason::FreeLoss));
     }
     let mini = config.batch != Batch::Full;
     if mini && config.starts == Starts::Held && config.init == (Init::Stored { sweeps: 0 }) {
-        return Err(MethodError::field("init.sweeps", 0, "1", Why::NothingFound));
+        return Err(MethodError::field("init.sweeps", 0, "1", Reason::NothingFound));
     }
     check_batch(config.batch)
 }
@@ -126,7 +126,7 @@ pub(super) fn check_batch(batch: Batch) -> Result<(), MethodError> {
     match batch {
         Batch::Full | Batch::Mini { accumulate: 1 } => Ok(()),
         Batch::Mini { accumulate } => {
-            Err(MethodError::field("batch.accumulate", accumulate, "1", Why::OneWindowPerUpdate))
+            Err(MethodError::field("batch.accumulate", accumulate, "1", Reason::OneWindowPerUpdate))
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Why a method cannot be planned: which field of its configuration, what was found there, what was wanted, and why. The program words
+//! Reason a method cannot be planned: which field of its configuration, what was found there, what was wanted, and why. The program words
 //! it with the names that its users type.
 
 use crate::comm::SharesError;
 
-/// Why a method cannot be planned.
+/// Reason a method cannot be planned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MethodError {
     /// The training split is shorter than one window of all streams and the token behind it.
@@ -17,7 +17,7 @@ pub enum MethodError {
         window: Vec<(&'static str, usize)>,
     },
     /// A value that cannot be honoured.
-    #[error("{field} is {found}; {wanted} is wanted: {why:?}")]
+    #[error("{field} is {found}; {wanted} is wanted: {reason:?}")]
     Field {
         /// Its path in the configuration of the method or of the model.
         field: &'static str,
@@ -26,7 +26,7 @@ pub enum MethodError {
         /// Values that will do.
         wanted: &'static str,
         /// What rules it out.
-        why: Why,
+        reason: Reason,
     },
     /// This machine has no room for it.
     #[error("{what:?} need {bytes} bytes and {free} are free")]
@@ -48,7 +48,7 @@ pub enum MethodError {
 
 /// What rules a value out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Reason {
     /// The loss looks at free states, of which there is one a block.
     FreeLoss,
     /// Held starts stay where the init puts them, and this one puts them nowhere.
@@ -75,8 +75,8 @@ pub enum Room {
 
 impl MethodError {
     /// A value that cannot be honoured.
-    pub(super) fn field(field: &'static str, found: impl ToString, wanted: &'static str, why: Why) -> Self {
-        MethodError::Field { field, found: found.to_string(), wanted, why }
+    pub(super) fn field(field: &'static str, found: impl ToString, wanted: &'static str, reason: Reason) -> Self {
+        MethodError::Field { field, found: found.to_string(), wanted, reason }
     }
 
     /// Refuses what does not fit into nine tenths of the memory that is free.

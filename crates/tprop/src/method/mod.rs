@@ -15,7 +15,7 @@ mod tapes;
 pub use bptt::Bptt;
 pub use btprop::Btprop;
 pub use config::*;
-pub use error::{MethodError, Room, Why};
+pub use error::{MethodError, Reason, Room};
 pub use least_squares::{LeastSquares, LeastSquaresConfig, LeastSquaresDuals, ProximalConfig};
 
 use crate::comm::Comm;

@@ -7,6 +7,7 @@ mod watch;
 use std::time::Instant;
 
 use crate::comm::{Comm, ask_if_alone};
+use crate::corpus::Split;
 use crate::eval::Reader;
 use crate::fault;
 use crate::kernel;
@@ -75,36 +76,14 @@ impl Default for TrainConfig {
     }
 }
 
-/// A part of the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// Trained on.
-    Training,
-    /// Evaluated after each epoch.
-    Validation,
-    /// Evaluated at the end.
-    Test,
-}
-
-impl Split {
-    /// In plain words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Split::Training => "training",
-            Split::Validation => "validation",
-            Split::Test => "test",
-        }
-    }
-}
-
 /// Why training cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// A split has tokens that the model does not know.
-    #[error("the {} split has tokens outside the vocabulary", .0.name())]
+    #[error("the {0} split has tokens outside the vocabulary")]
     OutsideVocabulary(Split),
     /// A split is too short to be read in so many streams (`eval_streams`).
-    #[error("the {} split has {tokens} tokens; {streams} streams need at least {wanted}", .split.name())]
+    #[error("the {split} split has {tokens} tokens; {streams} streams need at least {wanted}")]
     TooShort {
         /// Which one.
         split: Split,
@@ -191,14 +170,14 @@ impl<'a, T: Real> Trainer<'a, T> {
         config: TrainConfig,
         comm: &'a dyn Comm,
     ) -> Result<Self, TrainError> {
-        let splits = [(Split::Training, data.train), (Split::Validation, data.valid), (Split::Test, data.test)];
+        let splits = [(Split::Train, data.train), (Split::Valid, data.valid), (Split::Test, data.test)];
         for (split, text) in splits {
             if text.iter().any(|t| t as usize >= model.config().vocab) {
                 return Err(TrainError::OutsideVocabulary(split));
             }
         }
         let (streams, wanted) = (config.eval_streams, config.eval_streams + 1);
-        for (split, text) in [(Split::Validation, data.valid), (Split::Test, data.test)] {
+        for (split, text) in [(Split::Valid, data.valid), (Split::Test, data.test)] {
             let tokens = text.len();
             if (1..wanted).contains(&tokens) {
                 return Err(TrainError::TooShort { split, tokens, streams, wanted });

@@ -51,7 +51,11 @@ impl<T: Real> Engine<T> {
             let own = states.own();
             let from = self.progress.window as usize * own.len();
             match &carried.stored {
-                Some(stored) => states.starts[own.clone()].copy_from_slice(&stored[from..from + own.len()]),
+                Some(stored) => {
+                    states.starts[own.clone()].copy_from_slice(&stored[from..from + own.len()]);
+                    // Nothing is stored of the slot behind the last block, and it must not inherit the window's before.
+                    states.behind_mut().fill(l.model.initial_state());
+                }
                 None if later && matches!(self.config.init, Init::Stored { .. }) => {}
                 None => states.starts.fill(l.model.initial_state()),
             }

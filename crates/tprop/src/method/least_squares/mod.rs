@@ -35,7 +35,7 @@ pub use theta::{Factor, Fit, solve};
 
 use super::btprop::check_batch;
 use super::engine::{Engine, Stage, Step, Windowed};
-use super::error::{MethodError, Room, Why};
+use super::error::{MethodError, Reason, Room};
 use super::{
     Batch, BtpropConfig, DualConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Solver, Starts,
     StateConfig, StateRule, StateScale,
@@ -257,7 +257,7 @@ fn check<T: Real>(config: &LeastSquaresConfig, learner: &Learner<T>, blocks: usi
     let (shape, states) = (learner.model.config(), config.states);
     let positive = |value: f64| value > 0.0 && value.is_finite();
     let no_closed_form = |field, found: &dyn ToString, wanted| {
-        Err(MethodError::field(field, found.to_string(), wanted, Why::NoClosedForm))
+        Err(MethodError::field(field, found.to_string(), wanted, Reason::NoClosedForm))
     };
     check_batch(config.batch)?;
     if !cholesky::AVAILABLE {
@@ -273,11 +273,11 @@ fn check<T: Real>(config: &LeastSquaresConfig, learner: &Learner<T>, blocks: usi
         return no_closed_form("ranks", &ranks, "1");
     }
     if !positive(config.ridge) {
-        return Err(MethodError::field("ridge", config.ridge, "above 0", Why::NoScale));
+        return Err(MethodError::field("ridge", config.ridge, "above 0", Reason::NoScale));
     }
     if states.steps > 0 {
         if !positive(states.rate) {
-            return Err(MethodError::field("states.rate", states.rate, "above 0", Why::NoScale));
+            return Err(MethodError::field("states.rate", states.rate, "above 0", Reason::NoScale));
         }
         MethodError::check_memory(Room::Factors, states::bytes(blocks, config.streams, shape.hidden))?;
     }
