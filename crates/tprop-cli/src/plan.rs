@@ -19,7 +19,7 @@ use serde::Serialize;
 use tprop::clock::Part;
 use tprop::comm::{InShares, Shares, Solo, Unit, share};
 use tprop::kernel;
-use tprop::method::{Batch, BtpropConfig, Init, MethodConfig, Solver, Starts};
+use tprop::method::{Batch, Init, MethodConfig, Outline};
 use tprop::model::Model;
 use tprop::real::Real;
 use tprop::train::{Data, TrainConfig, Trainer};
@@ -59,7 +59,7 @@ pub struct Work {
     /// Tokens of a window.
     pub tokens: usize,
     /// Blocks or streams, which are dealt into shares.
-    pub things: usize,
+    pub units: usize,
     /// Shares; more if there are more ranks.
     pub shares: usize,
     /// Groups of the gradient.
@@ -89,18 +89,26 @@ impl Work {
         tokens: usize,
         text: &[u32],
     ) -> Result<Self, String> {
-        let counts = match method {
-            MethodConfig::Bptt(c) => {
-                let windows = tokens.saturating_sub(1) / c.streams / c.window;
-                let per = match c.batch {
-                    Batch::Mini { accumulate } => accumulate.min(windows.max(1)),
-                    Batch::Full => windows,
-                };
-                let (windows, tokens) = (windows / per.max(1), per * c.streams * c.window);
-                Self { windows, tokens, things: c.streams, lists: 1, reductions: 1, ..Self::default() }
-            }
-            MethodConfig::Btprop(c) => btprop(c, model, tokens),
-            MethodConfig::LeastSquares(c) => btprop(&c.as_btprop(), model, tokens),
+        let (per_window, windows) = method.windows(tokens.saturating_sub(1) / method.streams());
+        let per_update = match method.batch() {
+            Batch::Mini { accumulate } => accumulate.min(windows.max(1)),
+            Batch::Full => windows,
+        };
+        let passes = method.passes();
+        let (units, boundary) = match passes.blocks_are_dealt {
+            true => (per_window, method.streams() * model.state_width() * 4),
+            false => (method.streams(), 0),
+        };
+        let counts = Self {
+            windows: if per_window == 0 { 0 } else { windows / per_update.max(1) },
+            tokens: per_update * per_window * method.block() * method.streams(),
+            units,
+            boundary_bytes: boundary as f64,
+            exchanges: if passes.blocks_are_dealt { passes.sweeps + 2 * passes.state_moves + 1 } else { 0 },
+            lists: 1 + if passes.moves_are_measured { passes.state_moves } else { 0 },
+            reductions: passes.theta_passes,
+            serial: passes.sequential,
+            ..Self::default()
         };
         if counts.windows == 0 {
             return Err(format!(
@@ -128,53 +136,22 @@ impl Work {
     /// What the busiest of so many ranks has to do: tokens, nodes of the tree, sums of shares that it makes by itself. None if there
     /// is not enough for all.
     fn busiest(&self, ranks: usize) -> Option<(usize, usize, usize)> {
-        if ranks > self.things {
+        if ranks > self.units {
             return None;
         }
-        let tokens = |things: usize| (self.tokens as f64 * things as f64 / self.things as f64) as usize;
+        let tokens = |units: usize| (self.tokens as f64 * units as f64 / self.units as f64) as usize;
         if ranks >= self.shares {
             // One share a rank.
-            return Some((tokens(self.things.div_ceil(ranks)), 1, 0));
+            return Some((tokens(self.units.div_ceil(ranks)), 1, 0));
         }
-        let deal = Shares::deal(&InShares::new(Solo, self.shares), self.things, Unit::Blocks).ok()?;
+        let deal = Shares::deal(&InShares::new(Solo, self.shares), self.units, Unit::Blocks).ok()?;
         if deal.count() < ranks {
             return None;
         }
-        let things = |rank: usize| share(deal.count(), rank, ranks).map(|i| deal.of(i).len()).sum::<usize>();
-        let most = (0..ranks).map(things).max()?;
+        let units = |rank: usize| share(deal.count(), rank, ranks).map(|i| deal.of(i).len()).sum::<usize>();
+        let most = (0..ranks).map(units).max()?;
         let nodes = (0..ranks).map(|rank| deal.nodes_among(rank, ranks).len()).max()?;
         Some((tokens(most), nodes, share(deal.count(), 0, ranks).len() - 1))
-    }
-}
-
-/// Of target propagation over so many tokens.
-fn btprop(c: &BtpropConfig, model: &Model<f32>, tokens: usize) -> Work {
-    let length = tokens.saturating_sub(1) / c.streams;
-    let (blocks, windows) = match c.batch {
-        Batch::Full => (length / c.block, usize::from(length >= c.block)),
-        Batch::Mini { .. } => (c.blocks, length / (c.block * c.blocks)),
-    };
-    let (moves, reductions) = match c.solver {
-        Solver::Alm { joint_steps, .. } => (joint_steps, joint_steps),
-        _ => (c.states.steps, c.theta_steps),
-    };
-    // In batch mode moving states persist, so that only the first pass looks for them.
-    let looks = c.batch != Batch::Full || c.starts == Starts::Held;
-    let sweeps = match c.init {
-        Init::Parallel { sweeps } | Init::Stored { sweeps } if looks => sweeps,
-        Init::Sequential if looks => 1,
-        _ => 0,
-    };
-    Work {
-        windows,
-        tokens: blocks * c.block * c.streams,
-        things: blocks,
-        exchanges: sweeps + 2 * moves + 1,
-        lists: 1 + if c.states.tolerance > 0.0 { moves } else { 0 },
-        reductions,
-        serial: c.init == Init::Sequential && looks,
-        boundary_bytes: (c.streams * model.state_width() * 4) as f64,
-        ..Work::default()
     }
 }
 
@@ -253,7 +230,7 @@ fn row(work: &Work, rates: &Rates, network: &Network, ranks: usize) -> Option<Ro
 /// The number of ranks from which on more of them make a pass slower, to about one in twenty.
 pub fn turning_point(work: &Work, rates: &Rates, network: &Network) -> Option<Row> {
     let numbers = std::iter::successors(Some(1), |&n: &usize| Some((n + 1).max(n + n / 20)));
-    let rows = numbers.take_while(|&n| n <= work.things).filter_map(|ranks| predict(work, rates, network, ranks));
+    let rows = numbers.take_while(|&n| n <= work.units).filter_map(|ranks| predict(work, rates, network, ranks));
     rows.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }
 
@@ -320,7 +297,7 @@ mod tests {
         Work {
             windows: 2,
             tokens: 96_000,
-            things: 4800,
+            units: 4800,
             shares: 12,
             groups: 3,
             dense_bytes: 4e6,

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tprop::corpus::{self, Corpus, Split};
 use tprop::kernel;
-use tprop::method::{Batch, MethodConfig};
+use tprop::method::{Batch, Outline};
 use tprop::model::Model;
 
 use crate::console::{self, bytes, grouped};
 use crate::failure::{Failure, Outcome};
 use crate::launcher;
-use crate::settings::Settings;
+use crate::settings::{Settings, name_of_field};
 
 /// Chooses threads and vector instructions for the whole process.
 pub fn machine(threads: Option<usize>, simd: Option<kernel::Path>) -> Outcome {
@@ -49,14 +49,16 @@ pub fn corpus(settings: &Settings, quiet: bool) -> Outcome<Corpus> {
 
 /// Refuses a text that is too short for a window or for evaluation, with settings that would fit.
 pub fn check_lengths(settings: &Settings, corpus: &Corpus) -> Outcome {
-    let (streams, steps, name) = match settings.method() {
-        MethodConfig::Bptt(c) => (c.streams, c.window, "bptt.window"),
-        MethodConfig::Btprop(c) if c.batch == Batch::Full => (c.streams, c.block, "btprop.block"),
-        MethodConfig::Btprop(c) => (c.streams, c.block * c.blocks, "btprop.block × btprop.blocks"),
-        MethodConfig::LeastSquares(c) if c.batch == Batch::Full => (c.streams, 1, "btprop.block"),
-        MethodConfig::LeastSquares(c) => (c.streams, c.blocks, "btprop.block × btprop.blocks"),
-    };
-    let (have, need) = (corpus.train.len(), streams.saturating_mul(steps).saturating_add(1));
+    let method = settings.method();
+    let window = method.least_window();
+    let streams = method.streams();
+    // In batch mode the number of blocks is not a user's.
+    let parts = window
+        .iter()
+        .filter(|(field, _)| *field != "streams" && !(*field == "blocks" && method.batch() == Batch::Full));
+    let names: Vec<&str> = parts.filter_map(|(field, _)| name_of_field(field)).collect();
+    let (name, steps) = (names.join(" × "), (method.least_tokens() - 1) / streams);
+    let (have, need) = (corpus.train.len(), method.least_tokens());
     if have < need {
         let way = if have > steps {
             format!("set train.streams={} or less", (have - 1) / steps)
@@ -88,14 +90,10 @@ pub fn memory(settings: &Settings, model: &Model<f32>, text: Sizes) -> u64 {
     let weights = model.plan().len() as u64 * 4;
     let optim = settings.optim();
     let method = settings.method();
-    let batch = match &method {
-        MethodConfig::Bptt(c) => c.batch,
-        MethodConfig::Btprop(c) => c.batch,
-        MethodConfig::LeastSquares(c) => c.batch,
-    };
     // Sums of gradients: over pieces or windows, and, where sums are made in shares, one for each level of their tree.
     let shares = settings.shares().unwrap_or(1) as u64;
-    let several = u64::from(batch != Batch::Mini { accumulate: 1 }) + u64::from(shares.next_power_of_two().ilog2());
+    let several =
+        u64::from(method.batch() != Batch::Mini { accumulate: 1 }) + u64::from(shares.next_power_of_two().ilog2());
     // θ, the best θ, gradients (and their sum), what the optimiser keeps; a checkpoint on its way to the disk and one that waits.
     let copies = 3 + several + optim.rule.slots() as u64 + 2 * (1 + optim.rule.slots() as u64);
     let logits = model.config().logits_mb as u64 * 1_000_000;
@@ -161,17 +159,20 @@ pub fn summary(settings: &Settings, corpus: &Corpus, model: &Model<f32>, updates
     if config.tied {
         text += "           out.weight is embed.weight\n";
     }
-    let method = match settings.method() {
-        MethodConfig::Bptt(c) => format!("bptt, {} streams × {} steps", c.streams, c.window),
-        MethodConfig::Btprop(c) => format!(
-            "btprop, {} streams × {} blocks × {} steps, lambda {}, {} state steps",
-            c.streams, c.blocks, c.block, c.lambda, c.states.steps
-        ),
-        MethodConfig::LeastSquares(c) => format!(
-            "least squares, {} streams × {} steps, lambda {}, {} state steps",
-            c.streams, c.blocks, c.lambda, c.states.steps
-        ),
-    };
+    let method = settings.method();
+    let sizes = method.least_window().into_iter().filter_map(|(field, _)| {
+        let of = match field {
+            "streams" => "streams",
+            "blocks" => "blocks",
+            _ => "steps",
+        };
+        Some(format!("{} {of}", settings.text(name_of_field(field)?)))
+    });
+    let mut method = format!("{}, {}", method.name(), sizes.collect::<Vec<_>>().join(" × "));
+    if settings.applies("btprop.lambda") {
+        let steps = settings.text("btprop.state_steps");
+        method += &format!(", lambda {}, {steps} state steps", settings.lambda());
+    }
     let optim = settings.optim();
     text += &format!(
         "method   {method}; {} {}, clip {}; {} updates per epoch\n",

@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::cell::CellKind;
 use crate::comm::Solo;
 use crate::method::{
-    Advance, Batch, BpttConfig, BtpropConfig, Init, Learner, LossOn, MethodConfig, Solver, Starts, StateConfig,
-    StateRule, StateScale,
+    Advance, Batch, BpttConfig, BtpropConfig, Init, Learner, LossOn, MethodConfig, Outline, Solver, Starts,
+    StateConfig, StateRule, StateScale,
 };
 use crate::model::{Model, ModelConfig};
 use crate::optim::{OptimConfig, Optimiser, Rule};

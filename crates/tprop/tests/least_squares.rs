@@ -3,11 +3,11 @@
 
 mod common;
 use common::*;
-use tprop::cell::CellKind;
+use tprop::cell::{CellKind, Factor};
 use tprop::comm::{Solo, Team};
 use tprop::eval::Reader;
 use tprop::mat::{Mat, MatMut};
-use tprop::method::least_squares::{Factor, Fit, StateProblem, solve};
+use tprop::method::least_squares::{Fit, StateProblem, solve};
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig, Tape, Weight};
 use tprop::optim::{OptimConfig, Optimiser, Rule};
@@ -54,7 +54,7 @@ fn every_factor_of_theta_is_a_minimum() {
         let fit = Fit { inputs: &inputs, starts: &starts, targets: &targets, duals: Some(&duals) };
         let mut tape = one_step(&model, &inputs);
         for ridge in [1e-3, 10.0] {
-            for &factor in Factor::of(cell) {
+            for &factor in cell.factors() {
                 let old = params.clone();
                 let before = norm(&misfit(&model, &params, &mut tape, fit));
                 assert!(solve(&model, &mut params, fit, factor, ridge));

@@ -5,8 +5,8 @@ use tprop::clock::Part;
 use tprop::comm::Solo;
 use tprop::kernel;
 use tprop::mat::{Mat, MatMut, Packed, Start, product_par};
-use tprop::method::{Batch, BtpropConfig, Init, MethodConfig, Solver, Starts};
-use tprop::model::{Model, ModelConfig};
+use tprop::method::{MethodConfig, Outline};
+use tprop::model::Model;
 use tprop::train::{Data, Trainer};
 use tprop_report::numbers::percent;
 use tprop_report::table::{Table, numbers, words};
@@ -53,7 +53,7 @@ pub fn bench(args: &args::Bench) -> Outcome {
     }
     let per_step = steps.tokens as f64 / steps.seconds.len() as f64;
     let (best, median) = (per_step / steps.best(), per_step / steps.median());
-    let gflop = gflop_per_token(&settings.method(), model.config());
+    let gflop = gflop_per_token(&settings.method(), &model);
     let limit = peer.as_ref().and_then(|p| p["gemm_gflops"].as_f64()).unwrap_or(0.0).max(product);
     let fraction = best * gflop / limit;
     let theirs = peer.as_ref().and_then(|p| p["tokens_per_s_best"].as_f64());
@@ -98,12 +98,7 @@ pub fn bench(args: &args::Bench) -> Outcome {
 
 /// Tokens of [`WINDOWS`] windows.
 fn tokens(method: &MethodConfig) -> usize {
-    let (streams, steps) = match method {
-        MethodConfig::Bptt(c) => (c.streams, c.window),
-        MethodConfig::Btprop(c) => (c.streams, c.block.saturating_mul(c.blocks)),
-        MethodConfig::LeastSquares(c) => (c.streams, c.blocks),
-    };
-    streams.saturating_mul(steps).saturating_mul(WINDOWS).saturating_add(1)
+    (method.least_tokens() - 1).saturating_mul(WINDOWS).saturating_add(1)
 }
 
 /// The best of some products of n × n matrices, GFLOP/s.
@@ -119,39 +114,19 @@ fn product_rate(n: usize, repeat: usize) -> Outcome<f64> {
     Ok(2.0 * (n as f64).powi(3) / products.best() / 1e9)
 }
 
-/// The arithmetic that the mathematics asks for: BPTT 6 (HV + G), a state step 4 (HV + G), an init sweep and a dual step 2 G.
-fn gflop_per_token(method: &MethodConfig, model: &ModelConfig) -> f64 {
-    let gates = match model.cell {
-        tprop::cell::CellKind::Gru => 3,
-        tprop::cell::CellKind::Lstm => 4,
-        _ => 1,
+/// The arithmetic that the mathematics asks for: a θ pass 6 (HV + G), a state pass 4 (HV + G) or, from held starts, 2 G; an init sweep
+/// and a dual pass 2 G.
+fn gflop_per_token(method: &MethodConfig, model: &Model<f32>) -> f64 {
+    let weights = |l: usize| {
+        let (input, recurrent, _) = model.layer_ids(l);
+        [input, recurrent].map(|id| model.plan().entry(id).range().len()).iter().sum::<usize>()
     };
-    let layer = |l: usize| gates * model.hidden * (if l == 0 { model.embed } else { model.hidden } + model.hidden);
-    let cells = (0..model.layers).map(layer).sum::<usize>() as f64;
-    let all = (model.hidden * model.vocab) as f64 + cells;
-    let flop = match method {
-        MethodConfig::Bptt(_) => 6.0 * all,
-        MethodConfig::Btprop(c) => btprop_flop(c, all, cells),
-        MethodConfig::LeastSquares(c) => btprop_flop(&c.as_btprop(), all, cells),
-    };
-    flop / 1e9
-}
-
-fn btprop_flop(c: &BtpropConfig, all: f64, cells: f64) -> f64 {
-    let sweeps = match c.init {
-        Init::Zero => 0,
-        Init::Parallel { sweeps } | Init::Stored { sweeps } => sweeps,
-        Init::Sequential => 1,
-    };
-    let init = if c.batch == Batch::Full { 0.0 } else { sweeps as f64 * 2.0 * cells };
-    let duals = if c.solver.duals().is_some() { 2.0 * cells } else { 0.0 };
-    // From held starts only the slopes run back, through the cells alone.
-    let state_step = if c.starts == Starts::Held { 2.0 * cells } else { 4.0 * all };
-    let steps = match c.solver {
-        Solver::Alm { joint_steps, .. } => joint_steps as f64 * 6.0 * all,
-        _ => c.states.steps as f64 * state_step + c.theta_steps as f64 * 6.0 * all,
-    };
-    init + steps + duals
+    let cells = (0..model.config().layers).map(weights).sum::<usize>() as f64;
+    let all = (model.config().hidden * model.config().vocab) as f64 + cells;
+    let passes = method.passes();
+    let state_pass = if passes.starts_held { 2.0 * cells } else { 4.0 * all };
+    let recurrence = (passes.sweeps + passes.dual_passes) as f64 * 2.0 * cells;
+    (recurrence + passes.state_passes as f64 * state_pass + passes.theta_passes as f64 * 6.0 * all) / 1e9
 }
 
 /// Runs the peer's command; its last line of output is a JSON object with `tokens_per_s_best`.

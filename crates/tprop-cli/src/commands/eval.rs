@@ -3,6 +3,7 @@
 use tprop::adapt::{AdaptConfig, read_adapting};
 use tprop::corpus::{self, Corpus, CorpusConfig, Division, Split, VocabFrom};
 use tprop::eval::{Reader, Reading};
+use tprop::method::Outline;
 use tprop::tokens::Tokens;
 use tprop::vocab::Vocab;
 
@@ -35,7 +36,7 @@ pub fn eval(args: &args::Eval) -> Outcome {
             streams + 1
         )));
     }
-    let block = settings.method().positions();
+    let block = settings.method().block();
     // A block that is longer than its stream is the whole of it.
     let block = args.block.map_or(block, |b| b as usize).min(tokens.len() / streams).max(1);
     let reading = match adapting(args, settings, block)? {

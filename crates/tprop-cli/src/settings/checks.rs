@@ -1,6 +1,5 @@
 //! Settings that do not go together. Each sentence names the way out.
 
-use tprop::cell::CellKind;
 use tprop::method::{Batch, LossOn, MethodConfig, Solver, Starts};
 use tprop::objective::{Constraint, Penalty};
 
@@ -63,7 +62,7 @@ fn check_btprop(c: &Config) -> Result<(), SettingError> {
 
 fn check_least_squares(c: &Config) -> Result<(), SettingError> {
     let cell = c.model.cell;
-    if !matches!(cell, CellKind::Mult | CellKind::MultGated) {
+    if cell.factors().is_empty() {
         return Err(SettingError::together(format!(
             "least squares needs a cell without non-linearity: set model.cell=mult or mult_gated (it is {cell}), or method=btprop"
         )));

@@ -7,8 +7,8 @@ use tprop::cell::Activation;
 use tprop::corpus::{CorpusConfig, SynthConfig};
 use tprop::kernel::Path as Simd;
 use tprop::method::{
-    Batch, BpttConfig, BtpropConfig, DualConfig, LeastSquaresConfig, LeastSquaresDuals, MethodConfig, ProximalConfig,
-    Solver, StateConfig,
+    Batch, BpttConfig, BtpropConfig, DualConfig, LeastSquaresConfig, LeastSquaresDuals, MethodConfig, Outline,
+    ProximalConfig, Solver, StateConfig,
 };
 use tprop::model::ModelConfig;
 use tprop::optim::{OptimConfig, Rule};

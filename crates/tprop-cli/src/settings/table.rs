@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 
 use tprop::corpus::SynthConfig;
+use tprop::method::Outline;
 use tprop::words::WordError;
 
 use super::config::usual_eps;

@@ -66,6 +66,11 @@ impl CellKind {
         }
     }
 
+    /// The parts of its weights in which a step is linear; none for most cells.
+    pub fn factors(self) -> &'static [Factor] {
+        self.build::<f32>().factors()
+    }
+
     /// The cell's arithmetic.
     pub fn build<T: Real>(self) -> Box<dyn Cell<T>> {
         match self {
@@ -153,6 +158,22 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
 
     /// Adds the slopes of the cell's own vectors over all rows; called after the backward of all steps.
     fn extras_back(&self, _dextras: &mut [T], _hidden: usize, _kept: &[T], _gx: &[T]) {}
+
+    /// The parts of θ in which the step is linear, in the order in which least squares solves for them.
+    fn factors(&self) -> &'static [Factor] {
+        &[]
+    }
+}
+
+/// A part of θ in which a step is linear while the rest is held; such a part has a least-squares solution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Factor {
+    /// W_ih
+    Input,
+    /// W_hh
+    Recurrent,
+    /// The cell's own vectors.
+    Gates,
 }
 
 /// Kinds of weights, for their initial values.

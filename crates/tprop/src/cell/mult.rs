@@ -5,7 +5,7 @@
 //! and its weights are drawn around values that give gx ≈ 1 and gh ≈ h₋.
 
 use super::gru::{split, split_mut};
-use super::{Before, Cell, Slopes, Tensor};
+use super::{Before, Cell, Factor, Slopes, Tensor};
 use crate::kernel::{Kernel, vectorize};
 use crate::real::Real;
 
@@ -14,6 +14,10 @@ use crate::real::Real;
 pub struct Mult;
 
 impl<T: Real> Cell<T> for Mult {
+    fn factors(&self) -> &'static [Factor] {
+        &[Factor::Input, Factor::Recurrent]
+    }
+
     fn gates(&self) -> usize {
         1
     }
@@ -71,6 +75,10 @@ impl<T: Real> Cell<T> for Mult {
 pub struct MultGated;
 
 impl<T: Real> Cell<T> for MultGated {
+    fn factors(&self) -> &'static [Factor] {
+        &[Factor::Input, Factor::Recurrent, Factor::Gates]
+    }
+
     fn gates(&self) -> usize {
         1
     }

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use super::error::MethodError;
 use super::tapes::{Tapes, WindowText};
-use super::{Advance, Batch, BpttConfig, Learner, Method, Update};
+use super::{Advance, Batch, BpttConfig, Learner, Method, Outline, Passes, Update};
 use crate::clock::{Clock, Part};
 use crate::comm::gradient::ShareChunk;
 use crate::comm::{Comm, GradientSum, Shares, Unit, gather_numbers};
-use crate::model::ThetaGradient;
+use crate::model::{Model, ThetaGradient};
 use crate::params::{Grads, Rows, Walk};
 use crate::real::Real;
 
@@ -37,6 +37,33 @@ pub struct Bptt<T> {
     /// The last update's, over all ranks.
     gathered: Vec<f64>,
     clock: Clock,
+}
+
+impl Outline for BpttConfig {
+    fn streams(&self) -> usize {
+        self.streams
+    }
+    fn block(&self) -> usize {
+        self.window
+    }
+    fn batch(&self) -> Batch {
+        self.batch
+    }
+    fn least_window(&self) -> Vec<(&'static str, usize)> {
+        vec![("streams", self.streams), ("window", self.window)]
+    }
+    fn windows(&self, length: usize) -> (usize, usize) {
+        (1, length / self.window)
+    }
+    fn passes(&self) -> Passes {
+        Passes { theta_passes: 1, ..Passes::default() }
+    }
+    fn bytes<T: Real>(&self, model: &Model<T>, _tokens: usize, ranks: usize) -> u64 {
+        Tapes::bytes(model, self.streams.div_ceil(ranks), self.window)
+    }
+    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
+        Ok(Box::new(Bptt::new(self.clone(), learner)?))
+    }
 }
 
 impl<T: Real> Bptt<T> {

@@ -6,13 +6,66 @@ use std::time::Instant;
 
 use super::engine::{Engine, Stage, Step, Windowed};
 use super::error::{MethodError, Reason};
-use super::{Batch, BtpropConfig, Init, Learner, LossOn, Solver, Starts};
+use super::{Batch, BtpropConfig, Init, Learner, LossOn, Method, Outline, Passes, Solver, Starts, memory};
+use crate::model::Model;
 use crate::real::Real;
 
 /// Block target propagation.
 #[derive(Debug)]
 pub struct Btprop<T> {
     engine: Engine<T>,
+}
+
+impl Outline for BtpropConfig {
+    fn streams(&self) -> usize {
+        self.streams
+    }
+    fn block(&self) -> usize {
+        self.block
+    }
+    fn batch(&self) -> Batch {
+        self.batch
+    }
+    fn least_window(&self) -> Vec<(&'static str, usize)> {
+        let blocks = if self.batch == Batch::Full { 2 } else { self.blocks };
+        vec![("streams", self.streams), ("blocks", blocks), ("block", self.block)]
+    }
+    fn windows(&self, length: usize) -> (usize, usize) {
+        match self.batch {
+            Batch::Full => (length / self.block, 1),
+            Batch::Mini { .. } => (self.blocks, length / self.block / self.blocks),
+        }
+    }
+    fn passes(&self) -> Passes {
+        // In batch mode moving states persist, so that only the first pass looks for them.
+        let looks = self.batch != Batch::Full || self.starts == Starts::Held;
+        let sweeps = match self.init {
+            Init::Zero => 0,
+            Init::Parallel { sweeps } | Init::Stored { sweeps } => sweeps,
+            Init::Sequential => 1,
+        };
+        let (state_passes, theta_passes, state_moves) = match self.solver {
+            Solver::Alm { joint_steps, .. } => (0, joint_steps, joint_steps),
+            Solver::Penalty | Solver::Admm { .. } => (self.states.steps, self.theta_steps, self.states.steps),
+        };
+        Passes {
+            blocks_are_dealt: true,
+            sweeps: if looks { sweeps } else { 0 },
+            sequential: looks && self.init == Init::Sequential,
+            state_passes,
+            starts_held: self.starts == Starts::Held,
+            theta_passes,
+            state_moves,
+            moves_are_measured: self.states.tolerance > 0.0,
+            dual_passes: usize::from(self.solver.duals().is_some()),
+        }
+    }
+    fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
+        memory::windowed(self, model, tokens, ranks)
+    }
+    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
+        Ok(Box::new(Btprop::new(self.clone(), learner)?))
+    }
 }
 
 impl<T: Real> Btprop<T> {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Bptt, Btprop, Learner, LeastSquares, LeastSquaresConfig, Method, MethodError};
+use super::{Learner, LeastSquaresConfig, Method, MethodError};
+use crate::model::Model;
 use crate::objective::{Constraint, Penalty};
 use crate::real::Real;
 use crate::words;
@@ -34,44 +35,100 @@ impl Default for MethodConfig {
     }
 }
 
-impl MethodConfig {
+/// What is known of a method before it is built. Each method implements it for its configuration, in its own file; the program's
+/// checks, estimates and plans ask nothing else.
+pub trait Outline {
+    /// Streams side by side.
+    fn streams(&self) -> usize;
+
+    /// B: steps of a block.
+    fn block(&self) -> usize;
+
+    /// When θ is updated.
+    fn batch(&self) -> Batch;
+
+    /// The smallest window that can be worked on: fields of the configuration, whose product is its length in tokens.
+    fn least_window(&self) -> Vec<(&'static str, usize)>;
+
+    /// Blocks of a window and windows of an epoch, in streams of so many tokens.
+    fn windows(&self, length: usize) -> (usize, usize);
+
+    /// The passes of one window.
+    fn passes(&self) -> Passes;
+
+    /// Bytes of tapes and states for a training split of so many tokens, on the rank that has the most of them.
+    fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64;
+
     /// The method, planned for a training split.
     ///
     /// # Errors
     /// If something does not fit.
-    pub fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
-        match self {
-            MethodConfig::Bptt(config) => Ok(Box::new(Bptt::new(config.clone(), learner)?)),
-            MethodConfig::Btprop(config) => Ok(Box::new(Btprop::new(config.clone(), learner)?)),
-            MethodConfig::LeastSquares(config) => Ok(Box::new(LeastSquares::new(config, learner)?)),
-        }
-    }
+    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError>;
 
-    /// Tokens of the shortest training split that can be worked on.
-    pub fn least_tokens(&self) -> usize {
-        match self {
-            MethodConfig::Bptt(config) => config.least_tokens(),
-            MethodConfig::Btprop(config) => config.least_tokens(),
-            MethodConfig::LeastSquares(config) => config.as_btprop().least_tokens(),
-        }
+    /// Tokens of the shortest training split that can be worked on: one window, and the token behind it.
+    fn least_tokens(&self) -> usize {
+        self.least_window().iter().fold(1, |n: usize, (_, part)| n.saturating_mul(*part)).saturating_add(1)
     }
+}
 
-    /// Streams side by side.
-    pub fn streams(&self) -> usize {
-        match self {
-            MethodConfig::Bptt(config) => config.streams,
-            MethodConfig::Btprop(config) => config.streams,
-            MethodConfig::LeastSquares(config) => config.streams,
+/// How often the parts of the block pass run in a window; arithmetic and messages follow from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    /// Blocks, not streams, are dealt to ranks.
+    pub blocks_are_dealt: bool,
+    /// Forward through the recurrence alone, to find the starts.
+    pub sweeps: usize,
+    /// The starts are found block after block, so that ranks take turns.
+    pub sequential: bool,
+    /// Passes for the states alone.
+    pub state_passes: usize,
+    /// They run back through the recurrence alone, because no start moves.
+    pub starts_held: bool,
+    /// Passes for θ, perhaps with the states.
+    pub theta_passes: usize,
+    /// How often states move; ranks exchange boundaries each time.
+    pub state_moves: usize,
+    /// The size of each move is asked from all ranks.
+    pub moves_are_measured: bool,
+    /// Forward through the recurrence alone, to find the residuals.
+    pub dual_passes: usize,
+}
+
+/// The same question to whatever configuration it is.
+macro_rules! outline {
+    ($method:expr, $config:ident => $answer:expr) => {
+        match $method {
+            MethodConfig::Bptt($config) => $answer,
+            MethodConfig::Btprop($config) => $answer,
+            MethodConfig::LeastSquares($config) => $answer,
         }
+    };
+}
+
+impl Outline for MethodConfig {
+    fn streams(&self) -> usize {
+        outline!(self, c => c.streams())
     }
-
-    /// Positions of a block.
-    pub fn positions(&self) -> usize {
-        match self {
-            MethodConfig::Bptt(config) => config.window,
-            MethodConfig::Btprop(config) => config.block,
-            MethodConfig::LeastSquares(_) => 1,
-        }
+    fn block(&self) -> usize {
+        outline!(self, c => c.block())
+    }
+    fn batch(&self) -> Batch {
+        outline!(self, c => c.batch())
+    }
+    fn least_window(&self) -> Vec<(&'static str, usize)> {
+        outline!(self, c => c.least_window())
+    }
+    fn windows(&self, length: usize) -> (usize, usize) {
+        outline!(self, c => c.windows(length))
+    }
+    fn passes(&self) -> Passes {
+        outline!(self, c => c.passes())
+    }
+    fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
+        outline!(self, c => c.bytes(model, tokens, ranks))
+    }
+    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
+        outline!(self, c => c.build(learner))
     }
 }
 
@@ -109,13 +166,6 @@ pub struct BpttConfig {
 impl Default for BpttConfig {
     fn default() -> Self {
         Self { window: 20, streams: 32, batch: Batch::default() }
-    }
-}
-
-impl BpttConfig {
-    /// One window of all streams, and the token behind it.
-    pub(super) fn least_tokens(&self) -> usize {
-        self.streams.saturating_mul(self.window).saturating_add(1)
     }
 }
 
@@ -182,26 +232,6 @@ impl Default for BtpropConfig {
             ignore: Ignore::None,
             staleness: 0,
         }
-    }
-}
-
-impl BtpropConfig {
-    /// Blocks of a window and windows of an epoch, in streams of so many tokens.
-    pub(super) fn windows(&self, length: usize) -> (usize, usize) {
-        match self.batch {
-            Batch::Full => (length / self.block, 1),
-            Batch::Mini { .. } => (self.blocks, length / self.block / self.blocks),
-        }
-    }
-
-    /// Blocks of the smallest window.
-    pub(super) fn least_blocks(&self) -> usize {
-        if self.batch == Batch::Full { 2 } else { self.blocks }
-    }
-
-    /// One window of all streams, and the token behind it.
-    pub(super) fn least_tokens(&self) -> usize {
-        self.streams.saturating_mul(self.least_blocks()).saturating_mul(self.block).saturating_add(1)
     }
 }
 

@@ -1,23 +1,13 @@
 //! Memory that a method takes beside weights and gradients, known before any of it is taken.
 
 use super::tapes::Tapes;
-use super::{Batch, BtpropConfig, Init, MethodConfig, Starts, StateRule};
+use super::{Batch, BtpropConfig, Init, Outline, Starts, StateRule};
 use crate::model::Model;
 use crate::objective::Constraint;
 use crate::real::Real;
 
-impl MethodConfig {
-    /// Bytes of tapes and states for a training split of so many tokens, on the rank that has the most of them.
-    pub fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
-        match self {
-            MethodConfig::Bptt(c) => Tapes::bytes(model, c.streams.div_ceil(ranks), c.window),
-            MethodConfig::Btprop(c) => windowed(c, model, tokens, ranks),
-            MethodConfig::LeastSquares(c) => windowed(&c.as_btprop(), model, tokens, ranks),
-        }
-    }
-}
-
-fn windowed<T: Real>(c: &BtpropConfig, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
+/// Bytes of the tapes and states of windows of blocks, on the rank that has the most of them.
+pub(super) fn windowed<T: Real>(c: &BtpropConfig, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
     let (blocks, windows) = c.windows(tokens.saturating_sub(1) / c.streams);
     let rows = blocks.div_ceil(ranks).saturating_mul(c.streams);
     let column = if c.init == Init::Sequential { Tapes::bytes(model, c.streams, c.block) } else { 0 };

@@ -11,7 +11,7 @@ use crate::corpus::Split;
 use crate::eval::Reader;
 use crate::fault;
 use crate::kernel;
-use crate::method::{Advance, Coupling, Learner, Method, MethodConfig, MethodError, Update};
+use crate::method::{Advance, Coupling, Learner, Method, MethodConfig, MethodError, Outline, Update};
 use crate::model::Model;
 use crate::optim::{OptimConfig, Optimiser};
 use crate::params::Params;
@@ -203,7 +203,7 @@ impl<'a, T: Real> Trainer<'a, T> {
             finished: 0,
             nats: 0.0,
             epoch_tokens: 0,
-            by_position: vec![0.0; config.method.positions()],
+            by_position: vec![0.0; config.method.block()],
             coupling: Coupling::default(),
             recent_nats: 0.0,
             recent_tokens: 0,

@@ -17,8 +17,8 @@ use super::error::{MethodError, Room};
 use super::memory::{self, Keeps};
 use super::tapes::{Tapes, WindowText};
 use super::{
-    Advance, Batch, BtpropConfig, Coupling, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Method, Solver,
-    Starts, Update,
+    Advance, Batch, BtpropConfig, Coupling, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Method, Outline,
+    Solver, Starts, Update,
 };
 use crate::clock::{Clock, Part};
 use crate::comm::{GradientSum, Shares, Span, Unit};
@@ -115,11 +115,11 @@ impl<T: Real> Engine<T> {
         let model = learner.model;
         let s = config.streams;
         let (per_window, windows) = config.windows(learner.streams(s).length());
-        if windows == 0 || per_window < config.least_blocks() {
+        if learner.tokens.len() < config.least_tokens() {
             return Err(MethodError::TooShort {
                 tokens: learner.tokens.len(),
                 wanted: config.least_tokens(),
-                window: vec![("streams", s), ("blocks", config.least_blocks()), ("block", config.block)],
+                window: config.least_window(),
             });
         }
         check(per_window)?;

@@ -31,16 +31,17 @@ mod theta;
 use std::time::Instant;
 
 pub use states::StateProblem;
-pub use theta::{Factor, Fit, solve};
+pub use theta::{Fit, solve};
 
 use super::btprop::check_batch;
 use super::engine::{Engine, Stage, Step, Windowed};
 use super::error::{MethodError, Reason, Room};
 use super::{
-    Batch, BtpropConfig, DualConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Solver, Starts,
-    StateConfig, StateRule, StateScale,
+    Batch, BtpropConfig, DualConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Method, Outline,
+    Passes, Solver, Starts, StateConfig, StateRule, StateScale,
 };
 use crate::comm::ensure_alone;
+use crate::model::Model;
 use crate::objective::{Constraint, Penalty};
 use crate::real::Real;
 
@@ -122,6 +123,33 @@ pub struct ProximalConfig {
     pub scale: StateScale,
     /// Stop the steps of a window once the states move less than this (root mean square); 0 is off.
     pub tolerance: f64,
+}
+
+impl Outline for LeastSquaresConfig {
+    fn streams(&self) -> usize {
+        self.streams
+    }
+    fn block(&self) -> usize {
+        1
+    }
+    fn batch(&self) -> Batch {
+        self.batch
+    }
+    fn least_window(&self) -> Vec<(&'static str, usize)> {
+        self.as_btprop().least_window()
+    }
+    fn windows(&self, length: usize) -> (usize, usize) {
+        self.as_btprop().windows(length)
+    }
+    fn passes(&self) -> Passes {
+        self.as_btprop().passes()
+    }
+    fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
+        self.as_btprop().bytes(model, tokens, ranks)
+    }
+    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
+        Ok(Box::new(LeastSquares::new(self, learner)?))
+    }
 }
 
 impl LeastSquaresConfig {
@@ -263,7 +291,7 @@ fn check<T: Real>(config: &LeastSquaresConfig, learner: &Learner<T>, blocks: usi
     if !cholesky::AVAILABLE {
         return Err(MethodError::Feature("least-squares"));
     }
-    if Factor::of(shape.cell).is_empty() {
+    if shape.cell.factors().is_empty() {
         return no_closed_form("cell", &shape.cell.name(), "mult or mult_gated");
     }
     if shape.layers != 1 {

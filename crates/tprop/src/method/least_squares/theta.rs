@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::cholesky::Cholesky;
-use crate::cell::CellKind;
+use crate::cell::Factor;
 use crate::mat::{Mat, MatMut, Packed, Start, product, product_par};
 use crate::method::Learner;
 use crate::model::Model;
@@ -31,28 +31,6 @@ pub struct Fit<'a, T> {
     pub duals: Option<&'a [T]>,
 }
 
-/// A part of θ in which F is linear while the rest is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Factor {
-    /// A
-    Input,
-    /// C
-    Recurrent,
-    /// a, b, c and d.
-    Gates,
-}
-
-impl Factor {
-    /// Those of a cell, in the order in which they are solved.
-    pub fn of(cell: CellKind) -> &'static [Factor] {
-        match cell {
-            CellKind::Mult => &[Factor::Input, Factor::Recurrent],
-            CellKind::MultGated => &[Factor::Input, Factor::Recurrent, Factor::Gates],
-            CellKind::Gru | CellKind::Lstm | CellKind::Elman(_) => &[],
-        }
-    }
-}
-
 /// θ ← the optimiser's step for the output layer and the embedding, then every factor of the cell in turn. Returns the norm of the
 /// gradient that the optimiser saw (not finite if nothing good could be done).
 pub(super) fn update<T: Real>(l: &mut Learner<T>, grads: &mut Grads<T>, fit: Fit<T>, ridge: f64) -> f64 {
@@ -67,7 +45,7 @@ pub(super) fn update<T: Real>(l: &mut Learner<T>, grads: &mut Grads<T>, fit: Fit
     if !norm.is_finite() {
         return norm;
     }
-    let solved = Factor::of(l.model.config().cell).iter().all(|&f| solve(l.model, &mut l.params, fit, f, ridge));
+    let solved = l.model.config().cell.factors().iter().all(|&f| solve(l.model, &mut l.params, fit, f, ridge));
     if solved { norm } else { f64::NAN }
 }
 
@@ -75,7 +53,7 @@ pub(super) fn update<T: Real>(l: &mut Learner<T>, grads: &mut Grads<T>, fit: Fit
 /// equations of some unit are not positive definite (values that are not finite).
 pub fn solve<T: Real>(model: &Model<T>, params: &mut Params<T>, fit: Fit<T>, factor: Factor, ridge: f64) -> bool {
     let shape = model.config();
-    assert!(Factor::of(shape.cell).contains(&factor), "no such factor in this cell");
+    assert!(shape.cell.factors().contains(&factor), "no such factor in this cell");
     let (rows, h) = (fit.inputs.len(), shape.hidden);
     assert!(fit.starts.len() == rows * h && fit.targets.len() == rows * h);
     let p = match factor {
