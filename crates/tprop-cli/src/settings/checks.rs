@@ -20,11 +20,13 @@ pub fn check(c: &Config) -> Result<(), SettingError> {
             "train.accumulate has no meaning with train.batch=full, which makes one update per pass; leave one of them out".into(),
         );
     }
-    match c.train.method {
-        MethodConfig::Bptt(_) => Ok(()),
-        MethodConfig::Btprop(_) => check_btprop(c),
-        MethodConfig::LeastSquares(_) => check_least_squares(c),
+    if let MethodConfig::Btprop(_) = c.train.method {
+        check_btprop(c)?;
     }
+    if let MethodConfig::LeastSquares(_) = c.train.method {
+        check_least_squares(c)?;
+    }
+    Ok(())
 }
 
 fn check_btprop(c: &Config) -> Result<(), SettingError> {

@@ -161,7 +161,7 @@ fn case(name: impl Into<String>, model: ModelConfig, method: MethodConfig) -> Ca
     let (per_window, streams, full) = match &method {
         MethodConfig::Bptt(c) => (c.window, c.streams, c.batch == Batch::Full),
         MethodConfig::Btprop(c) => (c.block * c.blocks, c.streams, c.batch == Batch::Full),
-        MethodConfig::LeastSquares(_) => panic!("least squares has tests of its own"),
+        other => panic!("{} has no twin", other.name()),
     };
     let windows = if full { 2 } else { 5 };
     let left_over = usize::from(per_window > 1);

@@ -92,7 +92,7 @@ pub fn run(learner: &mut Learner, valid: &[usize], config: &TrainConfig, shards:
     let mut method = match &config.method {
         MethodConfig::Bptt(config) => Method::Bptt(Bptt::new(config.clone(), learner)),
         MethodConfig::Btprop(config) => Method::Btprop(Box::new(Btprop::new(config.clone(), learner, shards))),
-        MethodConfig::LeastSquares(_) => panic!("least squares has tests of its own"),
+        other => panic!("{} has no twin", other.name()),
     };
     let mut epochs = Vec::new();
     for epoch in 1..=config.epochs {
