@@ -218,9 +218,7 @@ impl<'a> Driver<'a> {
             Some(_) => vec!["resume".into(), path_argument(&dir)],
             None => {
                 let name = format!("trials/{id}.toml");
-                // Its process gets files where they really are.
-                let settings = super::located(&task.trial.settings, self.options.data_dir.as_deref());
-                self.out.write(&name, &settings.to_toml())?;
+                self.out.write(&name, &task.trial.located(self.options.data_dir.as_deref()).to_toml())?;
                 let (mut config, mut run) = (OsString::from("--config="), OsString::from("--run="));
                 config.push(self.out.dir().join(name));
                 run.push(&dir);

@@ -101,7 +101,7 @@ impl Survey {
         let seconds = (BUDGET / kinds.len().max(1) as f64).min(0.4);
         let mut survey = Self::default();
         for (key, trials) in by_corpus {
-            let corpus = match prepare::corpus(&super::located(&trials[0].1.settings, scope.data_dir), true) {
+            let corpus = match prepare::corpus(&trials[0].1.located(scope.data_dir), true) {
                 Ok(corpus) => corpus,
                 Err(failure) if scope.lenient => {
                     survey.absent.extend(trials.iter().map(|(entry, _)| (*entry, failure.message.clone())));

@@ -39,6 +39,15 @@ impl Trial {
         pairs.collect()
     }
 
+    /// Its settings as its process gets them: with data sets looked for in this directory first.
+    pub fn located(&self, data_dir: Option<&str>) -> Settings {
+        let mut settings = self.settings.clone();
+        if let Some(dir) = data_dir {
+            settings.replace_word("data.dir", dir.to_owned());
+        }
+        settings
+    }
+
     /// The longest that it may train.
     pub fn epochs(&self) -> u64 {
         self.settings.train().epochs as u64
