@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use tprop::vocab::printable;
 
+use crate::comparison;
+use crate::curves;
 use crate::document::{Block, Document, Section};
 use crate::groups::{self, Group, best_possible, shape, summary, varying};
 use crate::numbers::{Spread, duration, grouped, percent, ppl};
@@ -11,7 +13,6 @@ use crate::record::Numbers;
 use crate::run::RunData;
 use crate::table::{Field, Table, numbers, words};
 use crate::text::shell;
-use crate::{comparison, curves};
 
 /// Everything that there is to say about `runs`.
 pub fn document(title: &str, commands: &[String], runs: &[RunData], problems: &[String]) -> Document {

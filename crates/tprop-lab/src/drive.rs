@@ -19,8 +19,8 @@ use super::progress::{Ended, Progress};
 use super::show::{self, Show};
 use super::study::Study;
 use super::trial::{self, Found};
-use crate::failure::{Code, Failure, Outcome};
-use crate::signals::Signals;
+use tprop_run::failure::{Code, Failure, Outcome};
+use tprop_run::signals::Signals;
 
 /// A directory that another process holds is looked at again after this time.
 const BUSY: Duration = Duration::from_millis(300);

@@ -40,16 +40,16 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use crate::console;
-use crate::describe::describe;
-use crate::failure::{Code, Failure, Outcome};
-use crate::settings::Typed;
 use drive::{Driver, Options};
 use estimate::{Scope, Survey};
 use ledger::Ledger;
 use out::{Identity, Out};
 use results::{NOT_ASKED, Results};
 use study::Study;
+use tprop_run::console;
+use tprop_run::describe::describe;
+use tprop_run::failure::{Code, Failure, Outcome};
+use tprop_run::settings::Typed;
 
 /// What to do with an experiment.
 #[derive(Clone, Debug)]
