@@ -1,41 +1,33 @@
-//! The program: commands, settings, progress. All mathematics is in the library `tprop`.
+//! The program: its command line and its commands. All mathematics is in the library `tprop`.
 //!
 //! A library of its own, so that tests, fuzz targets and other front ends reach its readers; the binary only calls [`program`].
 //!
-//! A module uses only those above it in the list below; `tests/order.rs` checks it.
+//! Crates and modules use only those above them; `tests/order.rs` checks it.
 //!
 //! ```text
-//! launcher, settings, wording           the environment, the settings, the library's errors in their words
-//! room, failure                         the disk; how a command ends
-//! console, disk, signals                where text goes, what can be written, Ctrl-C
-//! describe, prepare, measure            a run's settings for reports; corpus, model and memory; the measuring loop
-//! run, lines, progress, tensorboard     a run's directory and what is shown while it trains
+//! tprop                                 models, methods, training, records
+//! tprop-report                          tables, plots and pages of runs
+//! tprop-run                             settings, a run's directory, failures, the console
+//! tprop-lab                             experiments: grids and the paper's tables
+//! ```
+//!
+//! ```text
+//! lines, progress, tensorboard          what is shown of a run and of texts
 //! plan, cluster, fetch                  what a cluster would give, the ranks of one, downloads
-//! experiment                            grids and the paper's tables
 //! args, commands                        the command line, and what it asks for
 //! ```
 
-mod launcher;
-mod settings;
-mod wording;
-mod room;
-mod failure;
-mod console;
-mod disk;
-mod signals;
-mod describe;
-mod prepare;
-mod measure;
-mod run;
 mod lines;
 mod progress;
 mod tensorboard;
 mod plan;
 mod cluster;
 mod fetch;
-mod experiment;
 mod args;
 mod commands;
+
+use tprop_lab as experiment;
+use tprop_run::{console, describe, disk, failure, launcher, measure, prepare, run, settings, signals, wording};
 
 use std::process::ExitCode;
 

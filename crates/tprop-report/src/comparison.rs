@@ -6,10 +6,9 @@ use std::collections::HashSet;
 use tprop::vocab::printable;
 
 use crate::document::{Block, Figure, Section};
-use crate::groups::{Group, Varying, axes, describe, number};
-use crate::numbers::ppl;
+use crate::groups::{Group, Varying, axes, describe, reference, same_text};
+use crate::numbers::{number, ppl};
 use crate::plot::{Dot, Dots, Heat, Lines, Parallel, ParallelAxis, Point, Series, Thread, Tile};
-use crate::results::{reference, same_text};
 use crate::run::RunData;
 
 /// More rows than this are a table's business.

@@ -3,11 +3,10 @@
 use tprop::vocab::printable;
 
 use crate::document::{Block, Figure, Section};
-use crate::groups::{Group, mean_curve};
+use crate::groups::{Group, mean_curve, reference};
 use crate::numbers::{grouped, short};
 use crate::plot::{Lines, Point, Series};
 use crate::record::Numbers;
-use crate::results::reference;
 use crate::run::RunData;
 use crate::table::{Table, numbers, words};
 

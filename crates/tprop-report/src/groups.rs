@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tprop::vocab::printable;
 
-use crate::numbers::Spread;
+use crate::numbers::{Spread, number, ppl};
 use crate::run::{RunData, Setting};
 
 /// A setting with different values among runs.
@@ -63,11 +63,6 @@ pub fn axes(runs: &[RunData]) -> Vec<Varying> {
         }
     }
     axes
-}
-
-/// A number as settings write it.
-pub fn number(text: &str) -> Option<f64> {
-    text.replace('_', "").parse().ok().filter(|x: &f64| x.is_finite())
 }
 
 /// Runs that differ in nothing but this are repetitions of each other.
@@ -214,6 +209,30 @@ pub fn shape(run: &RunData) -> String {
     let Some(cell) = run.setting("model.cell") else { return String::new() };
     let layers = run.setting("model.layers").filter(|l| *l != "1").map_or(String::new(), |l| format!(" × {l}"));
     printable(&format!("{} {}{layers}", cell.to_uppercase(), run.setting("model.hidden").unwrap_or("?")))
+}
+
+/// The best possible perplexity on the validation split, where the record knows it.
+pub fn best_possible(run: &RunData) -> Option<f64> {
+    Some(run.record.start.as_ref()?.best_possible?.valid)
+}
+
+/// The best possible perplexity as a line to compare `values` with, where all runs share it; where it is so far below them that it would
+/// squeeze them, a sentence instead.
+pub fn reference(runs: &[RunData], values: impl Iterator<Item = f64>) -> (Vec<(f64, String)>, String) {
+    let possible: Vec<f64> = runs.iter().filter_map(best_possible).collect();
+    let Some(&x) = possible.first().filter(|x| possible.len() == runs.len() && possible.iter().all(|p| p == *x)) else {
+        return (Vec::new(), String::new());
+    };
+    if values.fold(f64::INFINITY, f64::min) < 1.5 * x {
+        (vec![(x, format!("best possible {}", ppl(x)))], String::new())
+    } else {
+        (Vec::new(), format!(" The best possible is {}, far below.", ppl(x)))
+    }
+}
+
+/// Whether all runs read one corpus, as far as their settings tell; more or less of it.
+pub fn same_text(runs: &[RunData]) -> bool {
+    runs.windows(2).all(|w| w[0].setting("data.source") == w[1].setting("data.source"))
 }
 
 #[cfg(test)]

@@ -1,33 +1,36 @@
 //! Reports: tables and plots as pure functions of run directories. Knows nothing of the program that trains; what it must know about
 //! settings it is told by a function ([`run::Described`]).
 //!
+//! A module uses only those above it:
+//!
 //! ```text
-//! numbers, text, table, plot           how things are written; nothing here knows of runs
-//! record, run                          run directories → RunData; what is broken is named, the rest kept
-//! groups                               what varies, which runs are seeds of one another, means and deviations
-//! results, comparison, curves          → Document: tables, plots, commands
-//! experiment                           table.json → an experiment's tables, and names for its runs
-//! html, markdown                       Document → files
+//! numbers, text, files                  how things are written; nothing here knows of runs
+//! table, plot, document                 tables, plots, and pages of both
+//! html, markdown                        a document as a page or as text
+//! record, run                           run directories as plain data; what is broken is named, the rest kept
+//! groups                                what varies, which runs are seeds of one another, means and deviations
+//! comparison, curves, results           what a document says about runs
+//! experiment                            what an experiment's own table adds, and names for its runs
 //! ```
 //!
 //! Nothing is written before all input has been read, so that a mistyped path leaves no trace. The same runs give the same
 //! files, byte for byte.
 
-mod comparison;
-mod curves;
-mod document;
-mod experiment;
+pub mod numbers;
+pub mod text;
 pub mod files;
-mod groups;
+pub mod table;
+mod plot;
+mod document;
 mod html;
 mod markdown;
-pub mod numbers;
-mod plot;
 pub mod record;
-mod results;
 pub mod run;
-pub mod table;
-pub mod text;
+mod groups;
+mod comparison;
+mod curves;
+mod results;
+mod experiment;
 
 use std::fs;
 use std::io;

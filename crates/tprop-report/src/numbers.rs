@@ -63,6 +63,11 @@ pub fn percent(x: f64) -> String {
     format!("{:.1} %", 100.0 * x)
 }
 
+/// A number as settings write it.
+pub fn number(text: &str) -> Option<f64> {
+    text.replace('_', "").parse().ok().filter(|x: &f64| x.is_finite())
+}
+
 /// Mean and deviation of some figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {

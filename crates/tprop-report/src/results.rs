@@ -4,14 +4,15 @@ use std::collections::HashSet;
 
 use tprop::vocab::printable;
 
+use crate::comparison;
+use crate::curves;
 use crate::document::{Block, Document, Section};
-use crate::groups::{self, Group, shape, summary, varying};
+use crate::groups::{self, Group, best_possible, shape, summary, varying};
 use crate::numbers::{Spread, duration, grouped, percent, ppl};
 use crate::record::Numbers;
 use crate::run::RunData;
 use crate::table::{Field, Table, numbers, words};
 use crate::text::shell;
-use crate::{comparison, curves};
 
 /// Everything that there is to say about `runs`.
 pub fn document(title: &str, commands: &[String], runs: &[RunData], problems: &[String]) -> Document {
@@ -53,25 +54,6 @@ fn ending(run: &RunData) -> String {
         None => "not ended",
     };
     why.to_owned()
-}
-
-/// The best possible perplexity on the validation split, where the record knows it.
-pub fn best_possible(run: &RunData) -> Option<f64> {
-    Some(run.record.start.as_ref()?.best_possible?.valid)
-}
-
-/// The best possible perplexity as a line to compare `values` with, where all runs share it; where it is so far below them that it would
-/// squeeze them, a sentence instead.
-pub fn reference(runs: &[RunData], values: impl Iterator<Item = f64>) -> (Vec<(f64, String)>, String) {
-    let possible: Vec<f64> = runs.iter().filter_map(best_possible).collect();
-    let Some(&x) = possible.first().filter(|x| possible.len() == runs.len() && possible.iter().all(|p| p == *x)) else {
-        return (Vec::new(), String::new());
-    };
-    if values.fold(f64::INFINITY, f64::min) < 1.5 * x {
-        (vec![(x, format!("best possible {}", ppl(x)))], String::new())
-    } else {
-        (Vec::new(), format!(" The best possible is {}, far below.", ppl(x)))
-    }
 }
 
 fn whole(x: f64) -> String {
@@ -128,11 +110,6 @@ fn results(runs: &[RunData], groups: &[Group<'_>]) -> Section {
         false => vec![table],
     };
     Section { id: "results", title: "Results".into(), blocks }
-}
-
-/// Whether all runs read one corpus, as far as their settings tell; more or less of it.
-pub fn same_text(runs: &[RunData]) -> bool {
-    runs.windows(2).all(|w| w[0].setting("data.source") == w[1].setting("data.source"))
 }
 
 /// Whether perplexities of all runs are about one and the same validation text in the same words.

@@ -2,7 +2,7 @@
 
 use super::scale::{Scale, tick_text};
 use super::{Canvas, Hang, LETTER, Plot, Shape};
-use crate::groups::number;
+use crate::numbers::number;
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]

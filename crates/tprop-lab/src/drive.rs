@@ -19,8 +19,8 @@ use super::progress::{Ended, Progress};
 use super::show::{self, Show};
 use super::study::Study;
 use super::trial::{self, Found};
-use crate::failure::{Code, Failure, Outcome};
-use crate::signals::Signals;
+use tprop_run::failure::{Code, Failure, Outcome};
+use tprop_run::signals::Signals;
 
 /// A directory that another process holds is looked at again after this time.
 const BUSY: Duration = Duration::from_millis(300);
@@ -218,9 +218,7 @@ impl<'a> Driver<'a> {
             Some(_) => vec!["resume".into(), path_argument(&dir)],
             None => {
                 let name = format!("trials/{id}.toml");
-                // Its process gets files where they really are.
-                let settings = super::located(&task.trial.settings, self.options.data_dir.as_deref());
-                self.out.write(&name, &settings.to_toml())?;
+                self.out.write(&name, &task.trial.located(self.options.data_dir.as_deref()).to_toml())?;
                 let (mut config, mut run) = (OsString::from("--config="), OsString::from("--run="));
                 config.push(self.out.dir().join(name));
                 run.push(&dir);

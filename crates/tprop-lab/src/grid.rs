@@ -5,9 +5,9 @@ use toml::de::{DeTable, DeValue};
 use tprop::rng::Draws;
 
 use super::toml::{Section, Source};
-use crate::settings::table::{self, Kind};
-use crate::settings::typed::{self, Written};
-use crate::settings::{SettingError, Typed};
+use tprop_run::settings::table::{self, Kind};
+use tprop_run::settings::typed::{self, Written};
+use tprop_run::settings::{SettingError, Typed};
 
 /// More trials than this are a mistake, or need another program.
 pub const MOST_TRIALS: u64 = 10_000;

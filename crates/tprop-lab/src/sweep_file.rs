@@ -23,8 +23,8 @@ use super::grid::{Grid, MOST_TRIALS, Point, shown};
 use super::metric::Metric;
 use super::study::{Entry, Halving, Protocol, Study};
 use super::toml::{Section, Source};
-use crate::settings::table::neutral;
-use crate::settings::{SettingError, Typed};
+use tprop_run::settings::table::neutral;
+use tprop_run::settings::{SettingError, Typed};
 
 /// Reads a sweep; `last` are settings of the command line.
 pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingError> {

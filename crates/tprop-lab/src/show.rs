@@ -7,7 +7,7 @@ use tprop_report::numbers::{duration, grouped, short};
 
 use super::ledger::Task;
 use super::progress::Progress;
-use crate::console::Live;
+use tprop_run::console::Live;
 
 /// The live table is drawn this often.
 const EVERY: Duration = Duration::from_millis(200);

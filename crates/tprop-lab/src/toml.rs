@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use crate::settings::typed::{self, Place};
-use crate::settings::{SettingError, Typed, nearest};
+use tprop_run::settings::typed::{self, Place};
+use tprop_run::settings::{SettingError, Typed, nearest};
 
 /// Where a table's text stands, for messages.
 #[derive(Clone, Copy, Debug)]

@@ -43,7 +43,7 @@ use super::metric::Metric;
 use super::study::{Entry, Layout, Protocol, Search, Sizes, Study};
 use super::toml::{Section, Source};
 use super::trial::merge;
-use crate::settings::{SettingError, Typed};
+use tprop_run::settings::{SettingError, Typed};
 
 /// How much of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,20 +66,20 @@ impl Scale {
 
 /// The experiments that come with the program.
 pub const BUILT_IN: [(&str, &str); 14] = [
-    ("table1", include_str!("../../../../experiments/table1.toml")),
-    ("table2", include_str!("../../../../experiments/table2.toml")),
-    ("table4", include_str!("../../../../experiments/table4.toml")),
-    ("figure", include_str!("../../../../experiments/figure.toml")),
-    ("grid", include_str!("../../../../experiments/grid.toml")),
-    ("solvers", include_str!("../../../../experiments/solvers.toml")),
-    ("convergence", include_str!("../../../../experiments/convergence.toml")),
-    ("leastsquares", include_str!("../../../../experiments/leastsquares.toml")),
-    ("adapt", include_str!("../../../../experiments/adapt.toml")),
-    ("reach", include_str!("../../../../experiments/reach.toml")),
-    ("ladder", include_str!("../../../../experiments/ladder.toml")),
-    ("duals", include_str!("../../../../experiments/duals.toml")),
-    ("geometry", include_str!("../../../../experiments/geometry.toml")),
-    ("demo", include_str!("../../../../experiments/demo.toml")),
+    ("table1", include_str!("../../../experiments/table1.toml")),
+    ("table2", include_str!("../../../experiments/table2.toml")),
+    ("table4", include_str!("../../../experiments/table4.toml")),
+    ("figure", include_str!("../../../experiments/figure.toml")),
+    ("grid", include_str!("../../../experiments/grid.toml")),
+    ("solvers", include_str!("../../../experiments/solvers.toml")),
+    ("convergence", include_str!("../../../experiments/convergence.toml")),
+    ("leastsquares", include_str!("../../../experiments/leastsquares.toml")),
+    ("adapt", include_str!("../../../experiments/adapt.toml")),
+    ("reach", include_str!("../../../experiments/reach.toml")),
+    ("ladder", include_str!("../../../experiments/ladder.toml")),
+    ("duals", include_str!("../../../experiments/duals.toml")),
+    ("geometry", include_str!("../../../experiments/geometry.toml")),
+    ("demo", include_str!("../../../experiments/demo.toml")),
 ];
 
 /// What a scale says.

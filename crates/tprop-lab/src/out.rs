@@ -21,11 +21,11 @@ use sha2::{Digest, Sha256};
 use super::grid::shown;
 use super::progress::Ended;
 use super::study::{Next, Protocol, Study};
-use crate::disk;
-use crate::failure::{Failure, Outcome};
-use crate::run::Lock;
-use crate::settings::Typed;
-use crate::settings::table::neutral;
+use tprop_run::disk;
+use tprop_run::failure::{Failure, Outcome};
+use tprop_run::run::Lock;
+use tprop_run::settings::Typed;
+use tprop_run::settings::table::neutral;
 
 /// Version of `study.json`; in 1 trials were named otherwise.
 const FORMAT: u32 = 2;

@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 use tprop_report::record::Record;
 
 use super::progress::{Ended, Progress};
-use crate::failure::{Code, Failure, Outcome};
-use crate::run::Lock;
-use crate::settings::table::{TABLE, neutral};
-use crate::settings::typed;
-use crate::settings::{SettingError, Settings, Sources, Typed};
+use tprop_run::failure::{Code, Failure, Outcome};
+use tprop_run::run::Lock;
+use tprop_run::settings::table::{TABLE, neutral};
+use tprop_run::settings::typed;
+use tprop_run::settings::{SettingError, Settings, Sources, Typed};
 
 /// A training run that an experiment wants.
 #[derive(Clone, Debug)]
@@ -37,6 +37,15 @@ impl Trial {
         let pairs =
             TABLE.iter().filter(|s| shapes(s.name)).map(|s| format!("{}={}\n", s.name, self.settings.text(s.name)));
         pairs.collect()
+    }
+
+    /// Its settings as its process gets them: with data sets looked for in this directory first.
+    pub fn located(&self, data_dir: Option<&str>) -> Settings {
+        let mut settings = self.settings.clone();
+        if let Some(dir) = data_dir {
+            settings.replace_word("data.dir", dir.to_owned());
+        }
+        settings
     }
 
     /// The longest that it may train.

@@ -41,6 +41,7 @@ impl std::error::Error for SettingError {}
 
 /// Where something was typed.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // a variant's sentence is about its fields
 pub enum Place {
     /// In a file; line and column count from 1.
     File { path: PathBuf, line: usize, column: usize },

@@ -14,12 +14,12 @@ use tprop_report::numbers::{duration, grouped};
 
 use super::study::Study;
 use super::trial::{self, Found, Trial};
-use crate::console;
-use crate::failure::{Failure, Outcome};
-use crate::measure::{Until, measure, update};
-use crate::prepare::{self, Sizes};
-use crate::settings::Settings;
-use crate::settings::table::TABLE;
+use tprop_run::console;
+use tprop_run::failure::{Failure, Outcome};
+use tprop_run::measure::{Until, measure, update};
+use tprop_run::prepare::{self, Sizes};
+use tprop_run::settings::Settings;
+use tprop_run::settings::table::TABLE;
 
 /// Settings that do not change how long a token takes.
 const FREE: [&str; 16] = [
@@ -101,7 +101,7 @@ impl Survey {
         let seconds = (BUDGET / kinds.len().max(1) as f64).min(0.4);
         let mut survey = Self::default();
         for (key, trials) in by_corpus {
-            let corpus = match prepare::corpus(&super::located(&trials[0].1.settings, scope.data_dir), true) {
+            let corpus = match prepare::corpus(&trials[0].1.located(scope.data_dir), true) {
                 Ok(corpus) => corpus,
                 Err(failure) if scope.lenient => {
                     survey.absent.extend(trials.iter().map(|(entry, _)| (*entry, failure.message.clone())));

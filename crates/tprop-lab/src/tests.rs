@@ -14,7 +14,7 @@ use super::results::Results;
 use super::study::{Next, Protocol, Sizes, Study, Verdict, Want};
 use super::sweep_file;
 use super::trial::Trial;
-use crate::settings::Typed;
+use tprop_run::settings::Typed;
 
 fn eval(epoch: u64, ppl: f64) -> Eval {
     Eval {

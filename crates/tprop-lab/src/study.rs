@@ -17,7 +17,7 @@ use super::grid::{self, Point};
 use super::metric::Metric;
 use super::progress::Progress;
 use super::trial::{Trial, merge};
-use crate::settings::{SettingError, Typed};
+use tprop_run::settings::{SettingError, Typed};
 
 /// An experiment.
 #[derive(Debug)]

@@ -4,24 +4,35 @@
 //! ```text
 //! file ─ sweep_file | recipe ─→ Study ─ next(progress) ─→ trials ─ drive ─→ runs/ ─ results ─→ compare, present ─→ table.*
 //! ```
+//!
+//! A module uses only those above it:
+//!
+//! ```text
+//! toml, grid                            what files of experiments consist of
+//! progress, metric, trial               how far a run is, which of its figures counts, where it lies
+//! study, sweep_file, recipe             what an experiment wants, and the files that say so
+//! out, estimate, ledger                 its directory, what it would take, what is known and to be done
+//! show, child, drive                    what people see of it, its processes, the loop that runs them
+//! results, compare, present             what came out, beside the paper's figures, as files
+//! ```
 
-mod child;
-mod compare;
-mod drive;
-mod estimate;
-mod grid;
-mod ledger;
-mod metric;
-mod out;
-mod present;
-mod progress;
-pub mod recipe;
-mod results;
-mod show;
-pub mod study;
-pub mod sweep_file;
 mod toml;
+mod grid;
+mod progress;
+mod metric;
 mod trial;
+mod study;
+pub mod sweep_file;
+pub mod recipe;
+mod out;
+mod estimate;
+mod ledger;
+mod show;
+mod child;
+mod drive;
+mod results;
+mod compare;
+mod present;
 
 #[cfg(test)]
 mod tests;
@@ -29,19 +40,16 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use crate::console;
-use crate::describe::describe;
-use crate::failure::{Code, Failure, Outcome};
-use crate::settings::{Settings, Typed};
 use drive::{Driver, Options};
 use estimate::{Scope, Survey};
 use ledger::Ledger;
 use out::{Identity, Out};
-use results::Results;
+use results::{NOT_ASKED, Results};
 use study::Study;
-
-/// Why an entry has no figure that nobody wanted this time.
-const NOT_ASKED: &str = "not asked for";
+use tprop_run::console;
+use tprop_run::describe::describe;
+use tprop_run::failure::{Code, Failure, Outcome};
+use tprop_run::settings::Typed;
 
 /// What to do with an experiment.
 #[derive(Clone, Debug)]
@@ -71,7 +79,8 @@ pub struct Request {
 /// Runs an experiment, or says what it would take.
 pub fn run(study: &Study, request: &Request) -> Outcome {
     let entries = select(study, &request.only)?;
-    let Request { out: dir, jobs, data_dir, quiet, .. } = request;
+    let Request { out: dir, jobs, quiet, .. } = request;
+    let data_dir = request.data_dir.as_deref().map(absolute);
     let scope = Scope {
         entries: &entries,
         data_dir: data_dir.as_deref(),
@@ -101,7 +110,6 @@ pub fn run(study: &Study, request: &Request) -> Outcome {
     let out = Out::open(dir, &Identity::of(study))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = study.forecast(entries[0])[0].1.settings.threads().unwrap_or(cores);
-    let data_dir = data_dir.as_deref().map(absolute);
     let options = Options { jobs: *jobs, threads: (threads / jobs).max(1), data_dir, quiet: *quiet };
     let mut driver = Driver::new(study, here.clone(), &out, survey.fingerprints.clone(), options);
     if request.retry {
@@ -184,15 +192,6 @@ fn select(study: &Study, only: &[String]) -> Outcome<Vec<usize>> {
     }
     let wanted = |i: &usize| only.is_empty() || only.iter().any(|word| matches(names[*i], word));
     Ok((0..names.len()).filter(wanted).collect())
-}
-
-/// A trial's settings with the data directory of the command line.
-pub fn located(settings: &Settings, data_dir: Option<&str>) -> Settings {
-    let mut settings = settings.clone();
-    if let Some(dir) = data_dir {
-        settings.replace_word("data.dir", absolute(dir));
-    }
-    settings
 }
 
 fn absolute(path: &str) -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 use tprop_report::run::{Described, Setting};
 
 use crate::settings::table::{self, Kind, TABLE, harmless};
-use crate::settings::{Settings, Sources, Typed, typed};
+use crate::settings::{Settings, Typed, typed};
 
 /// Reads a `settings.toml`.
 pub fn describe(path: &Path) -> Described {
@@ -32,7 +32,7 @@ pub fn describe(path: &Path) -> Described {
         }
     };
     let settings = file.iter().map(setting).collect();
-    let (words, problem) = match Settings::resolve(&Sources { file, arguments: Vec::new() }) {
+    let (words, problem) = match Settings::recorded(file, Vec::new()) {
         Ok(resolved) => (Some(shortest(&resolved)), None),
         Err(e) => (None, Some(format!("{e}; they are shown as they are, without a short command"))),
     };

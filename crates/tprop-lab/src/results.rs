@@ -11,6 +11,9 @@ use super::metric::Metric;
 use super::progress::{Ended, Progress};
 use super::study::{Protocol, Study};
 
+/// Why an entry has no figure that nobody wanted this time.
+pub const NOT_ASKED: &str = "not asked for";
+
 /// What an entry came to.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figure {

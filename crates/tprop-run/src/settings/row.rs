@@ -33,6 +33,7 @@ pub struct Setting {
 
 /// What a setting may be.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // a variant's sentence is about its fields
 pub enum Kind {
     /// One of these words, or the one for "no choice". A capital letter in a word stands for a number.
     Words { none: Option<&'static str>, words: &'static [&'static str] },
@@ -214,28 +215,28 @@ pub const fn row(name: &'static str, place: Place, frozen: &'static str, doc: &'
 }
 
 impl Setting {
-    pub const fn flag(mut self, flag: &'static str) -> Self {
+    pub(super) const fn flag(mut self, flag: &'static str) -> Self {
         self.flag = Some(flag);
         self
     }
 
-    pub const fn follows(mut self, how: &'static str, apply: fn(&mut Config)) -> Self {
+    pub(super) const fn follows(mut self, how: &'static str, apply: fn(&mut Config)) -> Self {
         self.follows = Some(Follows { how, apply });
         self
     }
 
-    pub const fn beside(mut self, name: &'static str, values: &'static [&'static str]) -> Self {
+    pub(super) const fn beside(mut self, name: &'static str, values: &'static [&'static str]) -> Self {
         self.beside = Some((name, values));
         self
     }
 
-    pub const fn shapes(mut self, shapes: Shapes) -> Self {
+    pub(super) const fn shapes(mut self, shapes: Shapes) -> Self {
         self.shapes = shapes;
         self.resume = Resume::Freely;
         self
     }
 
-    pub const fn resume(mut self, resume: Resume) -> Self {
+    pub(super) const fn resume(mut self, resume: Resume) -> Self {
         self.resume = resume;
         self
     }

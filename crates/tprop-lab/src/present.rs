@@ -11,8 +11,8 @@ use super::compare::{self, Comparison};
 use super::out::Out;
 use super::results::{Figure, Line, Results};
 use super::study::{Layout, Study};
-use crate::console;
-use crate::failure::Outcome;
+use tprop_run::console;
+use tprop_run::failure::Outcome;
 
 /// A table of more points is read by programs.
 const MOST_POINTS: usize = 100;

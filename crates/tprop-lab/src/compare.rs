@@ -4,10 +4,9 @@ use serde::Serialize;
 use tprop_report::numbers::{Spread, short};
 use tprop_report::table::{BESIDE, Table};
 
-use super::NOT_ASKED;
-use super::results::Figure;
+use super::results::{Figure, NOT_ASKED};
 use super::study::{Layout, Protocol, Sizes, Study};
-use crate::settings::table::BUILT_IN;
+use tprop_run::settings::table::BUILT_IN;
 
 /// A figure of the paper beside ours.
 #[derive(Clone, Debug, Serialize)]
