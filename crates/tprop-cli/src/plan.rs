@@ -122,7 +122,7 @@ impl Work {
             true => shape.vocab.min(seen * counts.tokens / text.len().max(1)),
             false => seen,
         };
-        let (all, embed) = (model.plan().len(), model.plan().entry(model.embed_id()).range().len());
+        let (all, embed) = (model.shapes().len(), model.shapes().entry(model.embed_id()).range().len());
         let (dense, sparse) = if shape.tied { (all, 0) } else { (all - embed, touched * (shape.embed + 1)) };
         Ok(Self {
             shares,

@@ -87,7 +87,7 @@ pub fn check_lengths(settings: &Settings, corpus: &Corpus) -> Outcome {
 
 /// Bytes that training will need, about.
 pub fn memory(settings: &Settings, model: &Model<f32>, text: Sizes) -> u64 {
-    let weights = model.plan().len() as u64 * 4;
+    let weights = model.shapes().len() as u64 * 4;
     let optim = settings.optim();
     let method = settings.method();
     // Sums of gradients: over pieces or windows, and, where sums are made in shares, one for each level of their tree.
@@ -151,8 +151,8 @@ pub fn summary(settings: &Settings, corpus: &Corpus, model: &Model<f32>, updates
         let all = corpus.train.len() + corpus.valid.len() + corpus.test.len();
         text += &format!("         {:.2} % of them are <unk>\n", 100.0 * unknown as f64 / all as f64);
     }
-    text += &format!("model    {} parameters\n", count(model.plan().len()));
-    for entry in model.plan().entries() {
+    text += &format!("model    {} parameters\n", count(model.shapes().len()));
+    for entry in model.shapes().entries() {
         let dims: Vec<_> = entry.dims().iter().map(ToString::to_string).collect();
         text += &format!("           {:<18} {:>14} {:>12}\n", entry.name, dims.join(" × "), count(entry.range().len()));
     }

@@ -7,7 +7,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::Duration;
-use tprop::kernel::softmax::{Layer, Slopes, Softmax, Targets};
+use tprop::kernel::softmax::{Layer, Softmax, Targets, WeightGradients};
 use tprop::kernel::{Kernel, math, sum_squares, update, vectorize};
 use tprop::mat::{Mat, MatMut, Packed, Start, product};
 use tprop::rng::Draws;
@@ -98,13 +98,13 @@ fn output_layer(c: &mut Criterion) {
             group.throughput(Throughput::Elements(products * 2 * (n * h * v) as u64));
             group.bench_function(BenchmarkId::new(what, format!("{n}x{h}x{v}")), |bench| {
                 bench.iter(|| {
-                    let theta = Slopes { weight: &mut dw, bias: &mut db, keep: false };
+                    let theta = WeightGradients { weight: &mut dw, bias: &mut db, keep: false };
                     let theta = (products == 3).then_some(theta);
                     let dh = MatMut::new(&mut dh, n, h);
                     one.install(|| {
                         let layer = Layer { weight: &weight, bias: &bias };
                         let targets = Targets { words: &targets, scale: 1.0, ignore: None };
-                        softmax.slopes(&mut nats, dh, theta, x, layer, targets);
+                        softmax.gradients(&mut nats, dh, theta, x, layer, targets);
                     });
                 });
             });

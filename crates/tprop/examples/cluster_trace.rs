@@ -1,4 +1,4 @@
-//! What a rank posts and takes during one update, with the time of each: two threads as ranks, `reach` with two state steps.
+//! What a rank sends and receives during one update, with the time of each: two threads as ranks, `reach` with two state steps.
 //! docs/cluster.md shows what it prints.
 
 use std::sync::{Arc, Mutex};

@@ -4,10 +4,10 @@
 
 use tprop::comm::Solo;
 use tprop::corpus;
+use tprop::generate::{Generator, Sampling};
 use tprop::method::{BpttConfig, MethodConfig};
 use tprop::model::{Model, ModelConfig};
 use tprop::record::Event;
-use tprop::speak::{Speaker, Taste};
 use tprop::train::{Data, TrainConfig, Trainer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,10 +28,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     })?;
 
-    let mut speaker = Speaker::new(&model, trainer.best_params());
-    corpus.vocab.eos().into_iter().for_each(|eos| speaker.read(eos));
+    let mut generator = Generator::new(&model, trainer.best_params());
+    corpus.vocab.eos().into_iter().for_each(|eos| generator.read(eos));
     let mut text = Vec::new();
-    speaker.go_on(60, Taste { temperature: 1.0, top_k: 0, seed: 7 }, |token| {
+    generator.generate(60, Sampling { temperature: 1.0, top_k: 0, seed: 7 }, |token| {
         text.push(token);
         true
     });

@@ -13,7 +13,7 @@ pub enum Part {
     Recurrence,
     /// The output layer: logits, exponentials, nats.
     SoftmaxForward,
-    /// The output layer's slopes. Tiles do both while they are in cache, so the tasks measure their own halves.
+    /// The output layer's gradients. Tiles do both while they are in cache, so the tasks measure their own halves.
     SoftmaxBackward,
     /// Clipping and the update.
     Optimiser,

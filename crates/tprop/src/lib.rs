@@ -24,7 +24,7 @@ pub mod objective;
 pub mod optim;
 pub mod method;
 pub mod eval;
-pub mod speak;
+pub mod generate;
 pub mod adapt;
 pub mod theorem;
 pub mod record;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::kernel::{self, update};
-use crate::params::{Grads, Params, Plan};
+use crate::params::{Grads, Params, Shapes};
 use crate::real::Real;
 use crate::words;
 
@@ -144,8 +144,8 @@ pub struct Optimiser<T> {
 
 impl<T: Real> Optimiser<T> {
     /// A fresh one.
-    pub fn new(config: OptimConfig, plan: &Arc<Plan>) -> Self {
-        let slots = (0..config.rule.slots()).map(|_| Params::zeros(plan)).collect();
+    pub fn new(config: OptimConfig, shapes: &Arc<Shapes>) -> Self {
+        let slots = (0..config.rule.slots()).map(|_| Params::zeros(shapes)).collect();
         Self { rule: config.rule, rate: config.rate, clip: config.clip, steps: 0, slots }
     }
 
@@ -166,14 +166,14 @@ impl<T: Real> Optimiser<T> {
 
     /// Global norm of factor · gradient.
     pub fn norm(grads: &Grads<T>, factor: f64) -> f64 {
-        let plan = grads.values().plan();
+        let shapes = grads.values().shapes();
         let sparse = grads.sparse_rows();
         let mut sum = 0.0;
-        for id in plan.ids() {
+        for id in shapes.ids() {
             let values = grads.values().get(id);
             match sparse {
                 Some((s, rows)) if s == id => {
-                    let cols = plan.entry(id).cols;
+                    let cols = shapes.entry(id).cols;
                     for &row in rows {
                         sum += kernel::sum_squares(&values[row as usize * cols..][..cols]);
                     }
@@ -196,13 +196,13 @@ impl<T: Real> Optimiser<T> {
         let clip = if self.clip > 0.0 { (self.clip / (norm + 1e-6)).min(1.0) } else { 1.0 };
         let scale = T::of(clip * factor);
         self.steps += 1;
-        let plan = params.plan().clone();
+        let shapes = params.shapes().clone();
         let sparse = grads.sparse_rows();
-        for id in plan.ids() {
-            let range = plan.entry(id).range();
+        for id in shapes.ids() {
+            let range = shapes.entry(id).range();
             match sparse {
                 Some((s, rows)) if s == id => {
-                    let cols = plan.entry(id).cols;
+                    let cols = shapes.entry(id).cols;
                     for &row in rows {
                         let start = range.start + row as usize * cols;
                         self.update_slice(params, grads, start..start + cols, scale);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::real::Real;
 
-/// Position of a tensor in its [`Plan`].
+/// Position of a tensor in its [`Shapes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(usize);
 
@@ -34,14 +34,14 @@ impl Entry {
     }
 }
 
-/// Names and places of all tensors of a model.
+/// Names, dimensions and offsets of all tensors of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct Shapes {
     entries: Vec<Entry>,
     len: usize,
 }
 
-impl Plan {
+impl Shapes {
     /// Adds a matrix.
     pub fn matrix(&mut self, name: impl Into<String>, rows: usize, cols: usize) -> Id {
         self.push(name.into(), rows, cols, false)
@@ -84,37 +84,37 @@ impl Plan {
     }
 }
 
-/// Values for every tensor of a plan.
+/// Values for every tensor of a model.
 #[derive(Clone, Debug)]
 pub struct Params<T> {
-    plan: Arc<Plan>,
+    shapes: Arc<Shapes>,
     data: Vec<T>,
 }
 
 impl<T: Real> Params<T> {
     /// All zero.
-    pub fn zeros(plan: &Arc<Plan>) -> Self {
-        Self { plan: plan.clone(), data: vec![T::ZERO; plan.len()] }
+    pub fn zeros(shapes: &Arc<Shapes>) -> Self {
+        Self { shapes: shapes.clone(), data: vec![T::ZERO; shapes.len()] }
     }
 
-    /// The names and places.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
+    /// Names, dimensions and offsets.
+    pub fn shapes(&self) -> &Arc<Shapes> {
+        &self.shapes
     }
 
     /// One tensor's values, row-major.
     pub fn get(&self, id: Id) -> &[T] {
-        &self.data[self.plan.entry(id).range()]
+        &self.data[self.shapes.entry(id).range()]
     }
 
     /// One tensor's values, to write.
     pub fn get_mut(&mut self, id: Id) -> &mut [T] {
-        &mut self.data[self.plan.entries[id.0].range()]
+        &mut self.data[self.shapes.entries[id.0].range()]
     }
 
-    /// Two tensors at once, the first before the second in the plan.
+    /// Two tensors at once, the first before the second in the buffer.
     pub fn pair_mut(&mut self, first: Id, second: Id) -> (&mut [T], &mut [T]) {
-        let (a, b) = (self.plan.entry(first).range(), self.plan.entry(second).range());
+        let (a, b) = (self.shapes.entry(first).range(), self.shapes.entry(second).range());
         assert!(a.end <= b.start, "tensors out of order");
         let (head, tail) = self.data.split_at_mut(b.start);
         (&mut head[a], &mut tail[..b.end - b.start])
@@ -132,7 +132,7 @@ impl<T: Real> Params<T> {
 
     /// A tensor by name.
     pub fn by_name(&self, name: &str) -> Option<Id> {
-        self.plan.entries.iter().position(|e| e.name == name).map(Id)
+        self.shapes.entries.iter().position(|e| e.name == name).map(Id)
     }
 }
 
@@ -148,12 +148,12 @@ pub struct Grads<T> {
 }
 
 impl<T: Real> Grads<T> {
-    /// Gradients for a plan; `sparse` is the tensor whose gradient is row-sparse.
-    pub fn new(plan: &Arc<Plan>, sparse: Option<Id>) -> Self {
-        let rows = sparse.map_or(0, |id| plan.entry(id).rows);
+    /// Gradients of these shapes; `sparse` is the tensor whose gradient is row-sparse.
+    pub fn new(shapes: &Arc<Shapes>, sparse: Option<Id>) -> Self {
+        let rows = sparse.map_or(0, |id| shapes.entry(id).rows);
         Self {
-            values: Params::zeros(plan),
-            fresh: vec![true; plan.entries.len()],
+            values: Params::zeros(shapes),
+            fresh: vec![true; shapes.entries.len()],
             sparse,
             touched: Vec::with_capacity(rows),
             mark: vec![false; rows],
@@ -169,7 +169,7 @@ impl<T: Real> Grads<T> {
     /// Forgets the rows of the row-sparse tensor alone.
     pub fn clear_rows(&mut self) {
         if let Some(id) = self.sparse {
-            let cols = self.values.plan.entry(id).cols;
+            let cols = self.values.shapes.entry(id).cols;
             let data = self.values.get_mut(id);
             for &row in &self.touched {
                 data[row as usize * cols..][..cols].fill(T::ZERO);
@@ -218,7 +218,7 @@ impl<T: Real> Grads<T> {
             self.sum_into(Id(i));
         });
         let (from, to) =
-            (self.values.plan.entry(first).start, self.values.plan.entries[first.0 + count - 1].range().end);
+            (self.values.shapes.entry(first).start, self.values.shapes.entries[first.0 + count - 1].range().end);
         &mut self.values.data[from..to]
     }
 
@@ -228,13 +228,13 @@ impl<T: Real> Grads<T> {
         if !std::mem::replace(&mut self.mark[row as usize], true) {
             self.touched.push(row);
         }
-        let cols = self.values.plan.entries[id.0].cols;
+        let cols = self.values.shapes.entries[id.0].cols;
         &mut self.values.get_mut(id)[row as usize * cols..][..cols]
     }
 
     /// Zeroes what nothing was added to and puts the touched rows in order; call before reading.
     pub fn settle(&mut self) {
-        self.settle_some(self.values.plan.clone().ids());
+        self.settle_some(self.values.shapes.clone().ids());
     }
 
     /// [`Grads::settle`] for some tensors.
@@ -264,9 +264,9 @@ impl<T: Real> Grads<T> {
         &mut self.values
     }
 
-    /// Adds another gradient of the same plan. Both must be settled.
+    /// Adds another gradient of the same shapes. Both must be settled.
     pub fn add(&mut self, other: &Self) {
-        self.add_some(other, self.values.plan.clone().ids());
+        self.add_some(other, self.values.shapes.clone().ids());
     }
 
     /// Adds some tensors of another gradient.
@@ -274,7 +274,7 @@ impl<T: Real> Grads<T> {
         for id in ids {
             if self.sparse == Some(id) {
                 for &row in &other.touched {
-                    let cols = other.values.plan.entry(id).cols;
+                    let cols = other.values.shapes.entry(id).cols;
                     let from = &other.values.get(id)[row as usize * cols..][..cols];
                     crate::kernel::add(self.row(id, row), from);
                 }
@@ -290,18 +290,18 @@ impl<T: Real> Grads<T> {
         }
     }
 
-    /// Shows or restores the sums so far. Rows that were touched are told by a flag each.
-    pub fn walk(&mut self, name: &str, walk: &mut dyn Walk<T>) {
-        let plan = self.values.plan.clone();
-        for (entry, id) in plan.entries().iter().zip(plan.ids()) {
+    /// Shows or restores the sums so far. Rows that were touched are marked by a flag each.
+    pub fn visit(&mut self, name: &str, visit: &mut dyn Visit<T>) {
+        let shapes = self.values.shapes.clone();
+        for (entry, id) in shapes.entries().iter().zip(shapes.ids()) {
             let mut fresh = u64::from(self.fresh[id.0]);
-            walk.count(&format!("{name}.fresh.{}", entry.name), &mut fresh);
+            visit.count(&format!("{name}.fresh.{}", entry.name), &mut fresh);
             self.fresh[id.0] = fresh != 0;
-            walk.tensor(&format!("{name}.{}", entry.name), entry.rows, entry.cols, self.values.get_mut(id));
+            visit.tensor(&format!("{name}.{}", entry.name), entry.rows, entry.cols, self.values.get_mut(id));
         }
         if self.sparse.is_some() {
             let mut flags: Vec<T> = self.mark.iter().map(|&m| if m { T::ONE } else { T::ZERO }).collect();
-            walk.tensor(&format!("{name}.touched"), 1, flags.len(), &mut flags);
+            visit.tensor(&format!("{name}.touched"), 1, flags.len(), &mut flags);
             self.touched.clear();
             for (row, &flag) in flags.iter().enumerate() {
                 self.mark[row] = flag != T::ZERO;
@@ -315,14 +315,14 @@ impl<T: Real> Grads<T> {
 
 /// Visits every value that shapes the future: a writer copies them out, a reader puts them back. The order and the
 /// names are the same both ways, because the same code walks.
-pub trait Walk<T> {
+pub trait Visit<T> {
     /// A counter.
     fn count(&mut self, name: &str, value: &mut u64);
     /// A number.
     fn real(&mut self, name: &str, value: &mut f64);
     /// A tensor of rows × cols.
     fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]);
-    /// A tensor whose rows are spread over the ranks; `values` are this rank's.
+    /// A tensor whose rows are divided among the ranks; `values` are this rank's.
     fn rows(&mut self, name: &str, rows: Rows, cols: usize, values: &mut [T]) {
         self.tensor(name, rows.repeat * rows.all, cols, values);
     }

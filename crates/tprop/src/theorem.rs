@@ -91,7 +91,7 @@ pub fn theorem(cell: CellKind, seed: u64) -> Theorem {
         batch: Batch::Mini { accumulate: BLOCKS },
     }));
     // The output layer sees the free states, whose loss is no part of the claim.
-    let claimed = lab.model.plan().entry(lab.model.output_ids().0).range().start;
+    let claimed = lab.model.shapes().entry(lab.model.output_ids().0).range().start;
     let expected: Vec<f64> = one_step[..claimed].iter().map(|g| rate * lambda * g).collect();
     let variant = |starts| {
         let free = BtpropConfig { block: 1, loss: LossOn::Free, ..settings(1, rate, lambda, starts) };
@@ -146,7 +146,7 @@ impl Lab {
         let mut learner = Learner {
             model: &self.model,
             params: self.params.clone(),
-            optimiser: Optimiser::new(plain, self.model.plan()),
+            optimiser: Optimiser::new(plain, self.model.shapes()),
             comm: &Solo,
             tokens: (&self.tokens).into(),
         };

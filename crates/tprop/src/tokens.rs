@@ -1,60 +1,60 @@
-//! Texts as numbers: kept in pieces, two bytes a token wherever that is enough, and seen through [`Text`].
+//! Texts as numbers: kept in chunks, two bytes a token wherever that is enough, and seen through [`Text`].
 //!
 //! A gigabyte of bytes or characters has a billion tokens; in one list of `u32` it would take four gigabytes, and more than
 //! that while the list grows.
 
 use std::ops::Range;
 
-/// Tokens of a piece; all pieces but the last are full.
-const PIECE: usize = 1 << 18;
+/// Tokens of a chunk; all chunks but the last are full.
+const CHUNK: usize = 1 << 18;
 
 /// A growing list of tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
-    pieces: Vec<Piece>,
+    chunks: Vec<Chunk>,
 }
 
 /// Narrow exactly if all its tokens fit, so that equal texts are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum Chunk {
     Narrow(Vec<u16>),
     Wide(Vec<u32>),
 }
 
-impl Piece {
+impl Chunk {
     fn len(&self) -> usize {
         match self {
-            Piece::Narrow(tokens) => tokens.len(),
-            Piece::Wide(tokens) => tokens.len(),
+            Chunk::Narrow(tokens) => tokens.len(),
+            Chunk::Wide(tokens) => tokens.len(),
         }
     }
 
     #[inline]
     fn get(&self, at: usize) -> u32 {
         match self {
-            Piece::Narrow(tokens) => u32::from(tokens[at]),
-            Piece::Wide(tokens) => tokens[at],
+            Chunk::Narrow(tokens) => u32::from(tokens[at]),
+            Chunk::Wide(tokens) => tokens[at],
         }
     }
 
     fn push(&mut self, token: u32) {
         match (&mut *self, u16::try_from(token)) {
-            (Piece::Narrow(tokens), Ok(token)) => tokens.push(token),
-            (Piece::Narrow(tokens), Err(_)) => {
+            (Chunk::Narrow(tokens), Ok(token)) => tokens.push(token),
+            (Chunk::Narrow(tokens), Err(_)) => {
                 let mut wide = Vec::with_capacity(tokens.capacity());
                 wide.extend(tokens.iter().map(|&token| u32::from(token)));
                 wide.push(token);
-                *self = Piece::Wide(wide);
+                *self = Chunk::Wide(wide);
             }
-            (Piece::Wide(tokens), _) => tokens.push(token),
+            (Chunk::Wide(tokens), _) => tokens.push(token),
         }
     }
 
     /// The same tokens under other numbers.
     fn renumbered(&self, number: &[u32]) -> Self {
-        let mut piece = Piece::Narrow(Vec::with_capacity(self.len()));
-        (0..self.len()).for_each(|at| piece.push(number[self.get(at) as usize]));
-        piece
+        let mut chunk = Chunk::Narrow(Vec::with_capacity(self.len()));
+        (0..self.len()).for_each(|at| chunk.push(number[self.get(at) as usize]));
+        chunk
     }
 }
 
@@ -66,29 +66,29 @@ impl Tokens {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.pieces.last().map_or(0, |last| (self.pieces.len() - 1) * PIECE + last.len())
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.chunks.is_empty()
     }
 
     /// Bytes that they take.
     pub fn bytes(&self) -> usize {
-        let size = |piece: &Piece| piece.len() * if matches!(piece, Piece::Narrow(_)) { 2 } else { 4 };
-        self.pieces.iter().map(size).sum()
+        let size = |chunk: &Chunk| chunk.len() * if matches!(chunk, Chunk::Narrow(_)) { 2 } else { 4 };
+        self.chunks.iter().map(size).sum()
     }
 
     /// Adds one at the end.
     #[inline]
     pub fn push(&mut self, token: u32) {
-        match self.pieces.last_mut().filter(|last| last.len() < PIECE) {
+        match self.chunks.last_mut().filter(|last| last.len() < CHUNK) {
             Some(last) => last.push(token),
             None => {
-                let mut piece = Piece::Narrow(Vec::new());
-                piece.push(token);
-                self.pieces.push(piece);
+                let mut chunk = Chunk::Narrow(Vec::new());
+                chunk.push(token);
+                self.chunks.push(chunk);
             }
         }
     }
@@ -98,10 +98,10 @@ impl Tokens {
         if len >= self.len() {
             return;
         }
-        self.pieces.truncate(len.div_ceil(PIECE));
-        if let Some(last) = self.pieces.pop() {
-            // Built anew: what is left of a wide piece may be narrow.
-            let rest: Vec<u32> = (0..len - self.pieces.len() * PIECE).map(|at| last.get(at)).collect();
+        self.chunks.truncate(len.div_ceil(CHUNK));
+        if let Some(last) = self.chunks.pop() {
+            // Built anew: what is left of a wide chunk may be narrow.
+            let rest: Vec<u32> = (0..len - self.chunks.len() * CHUNK).map(|at| last.get(at)).collect();
             rest.into_iter().for_each(|token| self.push(token));
         }
     }
@@ -118,12 +118,12 @@ impl Tokens {
     /// # Panics
     /// If a token has no number.
     pub fn renumber(&mut self, number: &[u32]) {
-        self.pieces.iter_mut().for_each(|piece| *piece = piece.renumbered(number));
+        self.chunks.iter_mut().for_each(|chunk| *chunk = chunk.renumbered(number));
     }
 
     /// All of them.
     pub fn text(&self) -> Text<'_> {
-        Text { kind: Kind::Pieces(self), range: (0, self.len()) }
+        Text { kind: Kind::Chunks(self), range: (0, self.len()) }
     }
 
     /// One after the other.
@@ -151,7 +151,7 @@ pub struct Text<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Kind<'a> {
     Slice(&'a [u32]),
-    Pieces(&'a Tokens),
+    Chunks(&'a Tokens),
 }
 
 impl<'a> Text<'a> {
@@ -175,7 +175,7 @@ impl<'a> Text<'a> {
         assert!(at < self.range.1, "behind the end of the text");
         match self.kind {
             Kind::Slice(tokens) => tokens[at],
-            Kind::Pieces(tokens) => tokens.pieces[at / PIECE].get(at % PIECE),
+            Kind::Chunks(tokens) => tokens.chunks[at / CHUNK].get(at % CHUNK),
         }
     }
 
@@ -229,23 +229,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Long enough for three pieces, with tokens of both widths in places.
+    /// Long enough for three chunks, with tokens of both widths in places.
     fn long() -> Vec<u32> {
-        (0..2 * PIECE as u32 + 1000).map(|i| if i / 1000 == 300 { 70_000 + i } else { i % 65_536 }).collect()
+        (0..2 * CHUNK as u32 + 1000).map(|i| if i / 1000 == 300 { 70_000 + i } else { i % 65_536 }).collect()
     }
 
     #[test]
-    fn pieces_hold_what_was_pushed_in_two_bytes_where_they_can() {
+    fn chunks_hold_what_was_pushed_in_two_bytes_where_they_can() {
         let plain = long();
         let mut tokens: Tokens = plain.iter().copied().collect();
         assert_eq!(tokens.len(), plain.len());
         assert!(tokens.iter().eq(plain.iter().copied()));
-        assert_eq!(tokens.bytes(), 2 * plain.len() + 2 * PIECE); // the second piece is wide
+        assert_eq!(tokens.bytes(), 2 * plain.len() + 2 * CHUNK); // the second chunk is wide
         assert_eq!(tokens.text(), Text::from(&plain));
-        let tail = tokens.split_off(PIECE + 10);
-        assert_eq!(Text::from(&tokens), (&plain[..PIECE + 10]).into());
-        assert_eq!(Text::from(&tail), (&plain[PIECE + 10..]).into());
-        assert_eq!(tokens.bytes(), 2 * tokens.len(), "what is left of the wide piece is narrow");
+        let tail = tokens.split_off(CHUNK + 10);
+        assert_eq!(Text::from(&tokens), (&plain[..CHUNK + 10]).into());
+        assert_eq!(Text::from(&tail), (&plain[CHUNK + 10..]).into());
+        assert_eq!(tokens.bytes(), 2 * tokens.len(), "what is left of the wide chunk is narrow");
         tokens.truncate(0);
         assert!(tokens.is_empty());
     }

@@ -95,7 +95,7 @@ fn block(model: &Model<f64>, text: &[u32], k: usize, start: &[f64]) -> (f64, Vec
     (model.nats(&params, &mut tape), end)
 }
 
-/// The slow twin: all starts are kept, the objective is written out, its slope is taken by central differences.
+/// The slow twin: all starts are kept, the objective is written out, its gradient is taken by central differences.
 fn twin(model: &Model<f64>, text: &[u32], config: AdaptConfig) -> f64 {
     let rest = vec![model.initial_state(); model.state_width()];
     let mut starts = vec![rest.clone()];

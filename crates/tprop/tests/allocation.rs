@@ -176,7 +176,7 @@ fn peak(model: &Model<f32>, config: &BtpropConfig, blocks: usize) -> isize {
     PEAK.load(Relaxed) - before
 }
 
-/// Memory of batch mode is O(blocks × state) + one piece: neither tokens × hidden nor tokens × vocabulary.
+/// Memory of batch mode is O(blocks × state) + one chunk: neither tokens × hidden nor tokens × vocabulary.
 #[test]
 fn batch_mode_keeps_states_not_activations() {
     let _turn = alone();
@@ -188,13 +188,13 @@ fn batch_mode_keeps_states_not_activations() {
     let adagrad = StateConfig { rule: StateRule::Adagrad, ..states };
     let held = BtpropConfig { starts: Starts::Held, states: adagrad, ..moving.clone() };
     for (name, config, copies) in [("moving", moving, 5), ("held, adagrad", held, 7)] {
-        // Starts, slopes in both ends, ends, duals; and for `held` targets and Adagrad's sums.
+        // Starts, gradients in both ends, ends, duals; and for `held` targets and Adagrad's sums.
         let per_block = (copies * model.state_width() * size_of::<f32>()) as isize;
         peak(&model, &config, 1280); // the threads' own work space grows now and not while we count
         let (n, twice) = (peak(&model, &config, 640), peak(&model, &config, 1280));
         let more = twice - n;
         assert!(more <= 640 * per_block + 4096, "{name}: {} bytes a block instead of {per_block}", more / 640);
-        // And one piece, not the window, has a tape.
+        // And one chunk, not the window, has a tape.
         let tape = model.tape_bytes_per_token() as isize * 10 * 640;
         assert!(n < tape, "{name}: {n} bytes, and the whole tape would be {tape}");
     }

@@ -20,7 +20,7 @@ const ROWS: u64 = (STREAMS * BLOCKS) as u64;
 
 /// Operations of all updates of one epoch.
 fn epoch<T: Real>(model: &Model<T>, config: &MethodConfig, text: &[u32]) -> u64 {
-    let optimiser = Optimiser::new(OptimConfig::default(), model.plan());
+    let optimiser = Optimiser::new(OptimConfig::default(), model.shapes());
     let mut l = Learner { model, params: model.initial(1), optimiser, comm: &Solo, tokens: text.into() };
     let mut method = config.build(&l).unwrap();
     method.begin_epoch(&l, 1);
@@ -43,7 +43,7 @@ struct Price {
     input: u64,
     /// W_hh h of all layers, and the input products of those above the first. The way back through them costs the same.
     recurrence: u64,
-    /// W_y h, or one of its two slopes.
+    /// W_y h, or one of its two gradients.
     output: u64,
 }
 
@@ -68,7 +68,7 @@ fn a_window_costs_what_the_mathematics_says() {
     for layers in [1, 2] {
         let model = model(layers);
         let p = price(&model);
-        // Forward, output layer with both slopes, back, ∂θ of both products; the embedding needs the slope in its rows.
+        // Forward, output layer with both gradients, back, ∂θ of both products; the embedding needs the gradient in its rows.
         let theta = p.recurrence + 3 * p.output + p.recurrence + (p.recurrence + p.input) + p.input;
         let zero = BtpropConfig { init: Init::Zero, ..plain(STREAMS, BLOCKS, BLOCK) };
         assert_eq!(window(&model, &zero), p.input + theta);
@@ -98,7 +98,7 @@ fn a_state_step_pays_for_no_theta_gradient() {
             let config = BtpropConfig { init, ..plain(STREAMS, BLOCKS, BLOCK) };
             let base = window(&model, &config);
             for n in 1..4 {
-                // Forward, output layer with the slope in h alone, and back.
+                // Forward, output layer with the gradient in h alone, and back.
                 let step = p.recurrence + 2 * p.output + p.recurrence;
                 assert_eq!(window(&model, &steps(n, &config)) - base, n as u64 * step, "{init:?}");
                 // Held starts: only back.
@@ -173,15 +173,15 @@ fn reach_is_almost_free() {
     assert!(ratio <= 1.15, "three blocks of reach cost {ratio:.3} times as much");
 }
 
-/// In batch mode, pieces change memory, not work.
+/// In batch mode, chunks change memory, not work.
 #[test]
-fn pieces_cost_nothing_but_input_products() {
-    let pieces = |tape_mb| {
+fn chunks_cost_nothing_but_input_products() {
+    let chunks = |tape_mb| {
         let config = ModelConfig { hidden: 5, embed: 4, tape_mb, ..ModelConfig::new(common::VOCAB) };
         let states = StateConfig { steps: 2, ..plain(1, 100, 2).states };
         let config_ = BtpropConfig { batch: Batch::Full, states, init: Init::Zero, ..plain(1, 100, 2) };
         epoch(&Model::<f64>::new(config), &MethodConfig::Btprop(config_), &tokens(201))
     };
     let input = 2 * 200 * 15 * 4;
-    assert_eq!(pieces(0) - pieces(128), 2 * input);
+    assert_eq!(chunks(0) - chunks(128), 2 * input);
 }

@@ -12,7 +12,7 @@ use tprop::method::{Advance, Batch, BpttConfig, MethodConfig};
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Boundary, BoundaryGrads, Coupler, CouplingWeight, Direction, Penalty};
 use tprop::optim::{OptimConfig, Optimiser, Rule};
-use tprop::params::{Grads, Params, Plan};
+use tprop::params::{Grads, Params, Shapes};
 use tprop::real::Real;
 use tprop::train::{Data, TrainConfig, Trainer};
 use tprop::window::Layout;
@@ -58,8 +58,8 @@ impl Golden {
     }
 
     fn fill<T: Real>(&self, prefix: &str, params: &mut Params<T>) {
-        let plan = params.plan().clone();
-        for (entry, id) in plan.entries().iter().zip(plan.ids()) {
+        let shapes = params.shapes().clone();
+        for (entry, id) in shapes.entries().iter().zip(shapes.ids()) {
             params.get_mut(id).copy_from_slice(&self.real(&format!("{prefix}{}", entry.name)));
         }
     }
@@ -77,8 +77,8 @@ impl Golden {
 
     #[track_caller]
     fn compare_params<T: Real>(&self, prefix: &str, ours: &Params<T>, tolerance: f64) {
-        let plan = ours.plan().clone();
-        for (entry, id) in plan.entries().iter().zip(plan.ids()) {
+        let shapes = ours.shapes().clone();
+        for (entry, id) in shapes.entries().iter().zip(shapes.ids()) {
             self.compare(&format!("{prefix}{}", entry.name), ours.get(id), tolerance);
         }
     }
@@ -101,7 +101,7 @@ fn cells<T: Real>(name: &str, kind: CellKind, layers: usize, tied: bool, toleran
     let golden = Golden::open(name);
     let (vocab, hidden, embed) = (11, 7, if tied { 7 } else { 5 });
     let model = Model::<T>::new(ModelConfig { cell: kind, hidden, embed, layers, tied, ..ModelConfig::new(vocab) });
-    let mut params = Params::zeros(model.plan());
+    let mut params = Params::zeros(model.shapes());
     golden.fill("", &mut params);
     let mut tape = model.tape(Layout::new(ROWS, STEPS));
     // The files go step by step, as a tape of a single group does.
@@ -179,14 +179,14 @@ fn rule(golden: &Golden, name: &str) -> (Rule, f64) {
 
 fn optimiser<T: Real>(file: &str, name: &str, tolerance: f64) {
     let golden = Golden::open(file);
-    let mut plan = Plan::default();
-    let id = plan.vector("p", 50);
-    let plan = plan.into();
+    let mut shapes = Shapes::default();
+    let id = shapes.vector("p", 50);
+    let shapes = shapes.into();
     let (rule, rate) = rule(&golden, name);
-    let mut optimiser = Optimiser::<T>::new(OptimConfig { rule, rate, clip: 0.0 }, &plan);
-    let mut params = Params::zeros(&plan);
+    let mut optimiser = Optimiser::<T>::new(OptimConfig { rule, rate, clip: 0.0 }, &shapes);
+    let mut params = Params::zeros(&shapes);
     params.get_mut(id).copy_from_slice(&golden.real("p0"));
-    let mut grads = Grads::new(&plan, None);
+    let mut grads = Grads::new(&shapes, None);
     for step in 1..=5 {
         grads.clear();
         // Half the gradient with factor 2: the factor belongs to the gradient, not to the rate.
@@ -266,7 +266,7 @@ fn the_kl_penalty_agrees_with_pytorch() {
     let golden = Golden::open("kl");
     let model = Model::<f64>::new(ModelConfig { hidden: 7, embed: 5, ..ModelConfig::new(11) });
     let (weight, bias) = model.output_ids();
-    let mut params = Params::zeros(model.plan());
+    let mut params = Params::zeros(model.shapes());
     params.get_mut(weight).copy_from_slice(&golden.get("out.weight"));
     params.get_mut(bias).copy_from_slice(&golden.get("out.bias"));
     let (ends, targets) = (golden.get("F"), golden.get("s"));

@@ -59,9 +59,9 @@ fn difference(case: &mut Case, mut at: impl FnMut(&mut Case) -> &mut f64) -> f64
         *at(case) = value + d;
         case.objective()
     };
-    let slope = (8.0 * (f(eps) - f(-eps)) - (f(2.0 * eps) - f(-2.0 * eps))) / (12.0 * eps);
+    let gradient = (8.0 * (f(eps) - f(-eps)) - (f(2.0 * eps) - f(-2.0 * eps))) / (12.0 * eps);
     *at(case) = value;
-    slope
+    gradient
 }
 
 fn assert_close(what: &str, ours: &[f64], theirs: &[f64]) {
@@ -98,8 +98,8 @@ fn check(cell: CellKind, layers: usize, tied: bool, rows: usize, steps: usize) {
         grads.settle();
     }
     let context = format!("{cell:?} × {layers}, tied {tied}, {rows} × {steps}");
-    let plan = case.model.plan().clone();
-    for (entry, id) in plan.entries().iter().zip(plan.ids()) {
+    let shapes = case.model.shapes().clone();
+    for (entry, id) in shapes.entries().iter().zip(shapes.ids()) {
         let differences: Vec<f64> =
             entry.range().map(|i| difference(&mut case, |c| &mut c.params.all_mut()[i])).collect();
         assert_close(&format!("{context}: {}", entry.name), grads.values().get(id), &differences);
@@ -107,7 +107,7 @@ fn check(cell: CellKind, layers: usize, tied: bool, rows: usize, steps: usize) {
     let differences: Vec<f64> = (0..case.starts.len()).map(|i| difference(&mut case, |c| &mut c.starts[i])).collect();
     assert_close(&format!("{context}: starts"), &d_start, &differences);
 
-    // A second backward with another pull and no θ gives the same slope in the starts as a first one would.
+    // A second backward with another pull and no θ gives the same gradient in the starts as a first one would.
     case.objective();
     case.model.loss(&case.params, &mut case.tape, case.scale, None, None);
     let mut again = vec![0.0; d_start.len()];

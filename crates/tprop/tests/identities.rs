@@ -15,7 +15,7 @@ fn each_model(mut check: impl FnMut(&str, tprop::model::Model<f64>)) {
     }
 }
 
-/// Identity 2: M chained blocks with the slope in the start handed back = BPTT over M·B steps.
+/// Identity 2: M chained blocks with the gradient in the start handed back = BPTT over M·B steps.
 #[test]
 fn chained_blocks_are_bptt_over_the_whole() {
     each_model(|name, model| {
@@ -77,7 +77,7 @@ fn theorem(model: &tprop::model::Model<f64>, params: &Params<f64>, tokens: &[u32
     let ours = gradient(&MethodConfig::Btprop(config), model, params, tokens);
     let bptt = BpttConfig { window: 1, streams: 2, batch: Batch::Mini { accumulate: 12 } };
     let theirs = gradient(&MethodConfig::Bptt(bptt), model, params, tokens);
-    let out = model.plan().entry(model.output_ids().0).range().start;
+    let out = model.shapes().entry(model.output_ids().0).range().start;
     let (a, b) = (&ours[..out], &theirs[..out]);
     (norm(a) / (eta * lambda * norm(b)), dot(a, b) / (norm(a) * norm(b)))
 }
@@ -153,7 +153,7 @@ fn held_starts_follow_theta() {
                 update(&mut *method, &mut l);
             }
             let mut peek = Peek::default();
-            method.walk(&mut peek);
+            method.visit(&mut peek);
             (before, peek.got["btprop.starts"].clone())
         };
         let (theta, second) = starts(model.initial(1), 2);

@@ -40,7 +40,7 @@ fn misfit(model: &Model<f64>, params: &Params<f64>, tape: &mut Tape<f64>, fit: F
     r.iter().zip(fit.targets).zip(duals).map(|((f, t), u)| f - t + u).collect()
 }
 
-/// After each solve: the slope of ½ Σ ‖F − (t − u)‖² in that factor is −ridge · (θ − θ_old), and the sum has not grown.
+/// After each solve: the gradient of ½ Σ ‖F − (t − u)‖² in that factor is −ridge · (θ − θ_old), and the sum has not grown.
 #[test]
 fn every_factor_of_theta_is_a_minimum() {
     for cell in CASES {
@@ -65,16 +65,16 @@ fn every_factor_of_theta_is_a_minimum() {
                 grads.settle();
                 let (w_ih, w_hh, gates) = model.layer_ids(0);
                 let range = match factor {
-                    Factor::Input => model.plan().entry(w_ih).range(),
-                    Factor::Recurrent => model.plan().entry(w_hh).range(),
+                    Factor::Input => model.shapes().entry(w_ih).range(),
+                    Factor::Recurrent => model.shapes().entry(w_hh).range(),
                     Factor::Gates => {
-                        let start = model.plan().entry(gates.unwrap()).range().start;
+                        let start = model.shapes().entry(gates.unwrap()).range().start;
                         start..start + 4 * model.config().hidden
                     }
                 };
                 let moved = difference(&params, &old);
-                let slope = &grads.values().all()[range.clone()];
-                let sum: Vec<f64> = slope.iter().zip(&moved[range.clone()]).map(|(g, d)| g + ridge * d).collect();
+                let gradient = &grads.values().all()[range.clone()];
+                let sum: Vec<f64> = gradient.iter().zip(&moved[range.clone()]).map(|(g, d)| g + ridge * d).collect();
                 assert!(norm(&sum) < 1e-9 * before, "{cell:?}, {factor:?}: {:e}", norm(&sum));
                 assert!(norm(&moved[range.clone()]) > 1e-3, "{cell:?}, {factor:?} moved");
                 let others = moved.iter().enumerate().filter(|(i, _)| !range.contains(i));
@@ -95,23 +95,23 @@ struct Window {
 }
 
 impl Window {
-    /// Slope of Σ λ/2 ‖F_k − s_{k+1} + u_k‖² + ∂ℓ/∂s · s in all slots, by the block pass.
-    fn slope(&self, model: &Model<f64>, params: &Params<f64>, states: &[f64]) -> Vec<f64> {
+    /// Gradient of Σ λ/2 ‖F_k − s_{k+1} + u_k‖² + ∂ℓ/∂s · s in all slots, by the block pass.
+    fn gradient(&self, model: &Model<f64>, params: &Params<f64>, states: &[f64]) -> Vec<f64> {
         let n = self.inputs.len() * model.state_width();
         let ahead = self.streams * model.state_width();
         let mut tape = one_step(model, &self.inputs);
         let fit =
             Fit { inputs: &self.inputs, starts: &states[..n], targets: &states[ahead..], duals: Some(&self.duals[..]) };
         let pull: Vec<f64> = misfit(model, params, &mut tape, fit).iter().map(|r| self.lambda * r).collect();
-        let mut slope = vec![0.0; n];
-        model.backward(params, &mut tape, false, Some(&pull), Some(&mut slope), None);
-        slope.resize(n + ahead, 0.0);
-        pull.iter().enumerate().for_each(|(j, p)| slope[j + ahead] -= p);
-        slope.iter().zip(&self.loss).map(|(a, b)| a + b).collect()
+        let mut gradient = vec![0.0; n];
+        model.backward(params, &mut tape, false, Some(&pull), Some(&mut gradient), None);
+        gradient.resize(n + ahead, 0.0);
+        pull.iter().enumerate().for_each(|(j, p)| gradient[j + ahead] -= p);
+        gradient.iter().zip(&self.loss).map(|(a, b)| a + b).collect()
     }
 }
 
-/// At s + δ the slope of penalty, linearised loss and proximal term is 0 in every state that may move.
+/// At s + δ the gradient of penalty, linearised loss and proximal term is 0 in every state that may move.
 #[test]
 fn the_states_are_the_minimum_of_their_model() {
     for cell in CASES {
@@ -127,13 +127,13 @@ fn the_states_are_the_minimum_of_their_model() {
             lambda: 0.8,
         };
         let old = random(slots, "states");
-        let slopes = window.slope(&model, &params, &old);
+        let gradients = window.gradient(&model, &params, &old);
         for (first_moves, prox) in [(false, 2.0), (true, 2.0), (false, 1e-3)] {
             let (inputs, lambda) = (&window.inputs[..], window.lambda);
             let problem = StateProblem { inputs, streams, lambda, prox, first_moves };
-            let delta = problem.solve(&model, &params, &slopes);
+            let delta = problem.solve(&model, &params, &gradients);
             let new: Vec<f64> = old.iter().zip(&delta).map(|(s, d)| s + d).collect();
-            let after = window.slope(&model, &params, &new);
+            let after = window.gradient(&model, &params, &new);
             let held = if first_moves { 0 } else { streams * h };
             assert!(delta[..held].iter().all(|d| *d == 0.0));
             let left: Vec<f64> = after.iter().zip(&delta).map(|(g, d)| g + prox * d).skip(held).collect();
@@ -182,11 +182,11 @@ fn the_method_solves_the_model_of_its_own_objective() {
         let mut peek = Peek::default();
         peek.set.insert("btprop.starts".into(), old.clone());
         peek.set.insert("btprop.duals".into(), u.clone());
-        method.walk(&mut peek);
+        method.visit(&mut peek);
         method.begin_epoch(&l, 2);
         update(&mut *method, &mut l);
         let mut after = Peek::default();
-        method.walk(&mut after);
+        method.visit(&mut after);
         let new = &after.got["btprop.starts"];
 
         let cut = l.streams(streams);
@@ -200,8 +200,8 @@ fn the_method_solves_the_model_of_its_own_objective() {
         let weight = Weight { scale: 1.0, ignore: None };
         model.loss_at(&l.params, tape.output(), dh, free, weight, None);
         let window = Window { streams, inputs, duals: u, loss, lambda: 0.6 };
-        let slope = window.slope(&model, &l.params, new);
-        let left = slope.iter().zip(new.iter().zip(&old)).map(|(g, (n, o))| g + (n - o) / rate);
+        let gradient = window.gradient(&model, &l.params, new);
+        let left = gradient.iter().zip(new.iter().zip(&old)).map(|(g, (n, o))| g + (n - o) / rate);
         let left: Vec<f64> = left.skip(ahead).collect();
         assert!(norm(&left) < 1e-9, "{cell:?}: {:e}", norm(&left));
         assert!(relative(new, &old) > 1e-2);
@@ -229,7 +229,7 @@ fn train(cell: CellKind, method: impl Fn(usize) -> MethodConfig, rate: f64) -> (
     let config = method(streams);
     let mut l = learner(&model, model.initial(1), &text, &Solo);
     let optim = OptimConfig { rule: Rule::Adagrad { eps: 1e-5 }, rate, clip: 0.5 };
-    l.optimiser = Optimiser::new(optim, model.plan());
+    l.optimiser = Optimiser::new(optim, model.shapes());
     let mut method = config.build(&l).unwrap();
     let ppl = |params: &Params<f64>| Reader::new(20).read(&model, params, &text, streams).perplexity();
     let before = ppl(&l.params);

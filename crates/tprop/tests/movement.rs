@@ -53,7 +53,7 @@ fn the_states_that_move_are_those_that_are_counted() {
             update(&mut *method, &mut l);
             l.params = params;
             let mut peek = Peek::default();
-            method.walk(&mut peek);
+            method.visit(&mut peek);
             states.push(peek.got.remove(variable));
         }
         if batch == Batch::Full {

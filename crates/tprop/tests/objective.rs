@@ -1,9 +1,9 @@
-//! The objective of a whole window against central differences, in f64: slopes in θ, in starts and targets, and the duals' effect,
+//! The objective of a whole window against central differences, in f64: gradients in θ, in starts and targets, and the duals' effect,
 //! through every penalty, constraint and kind of boundary. What is not differentiable (box, binary, sparse) has the properties of a
 //! projection.
 //!
 //! Batch mode keeps states over epochs, so a test can put states and duals where it wants them ([`Peek`]) and look at them
-//! after one update: with plain steps of rate 1 on the mean slope, s − s' is ∂L/∂s.
+//! after one update: with plain steps of rate 1 on the mean gradient, s − s' is ∂L/∂s.
 
 mod common;
 use common::*;
@@ -100,7 +100,7 @@ impl<'a> Lab<'a> {
         {
             peek.set.insert(format!("btprop.{name}"), values.clone());
         }
-        self.method.walk(&mut peek);
+        self.method.visit(&mut peek);
         self.method.begin_epoch(&self.learner, 2);
         update(&mut *self.method, &mut self.learner)
     }
@@ -111,13 +111,13 @@ impl<'a> Lab<'a> {
 
     fn look(&mut self, name: &str) -> Vec<f64> {
         let mut peek = Peek::default();
-        self.method.walk(&mut peek);
+        self.method.visit(&mut peek);
         peek.got.remove(&format!("btprop.{name}")).unwrap_or_else(|| panic!("{name} is not kept"))
     }
 }
 
 /// Fourth-order central difference.
-fn slope(mut f: impl FnMut(f64) -> f64) -> f64 {
+fn derivative(mut f: impl FnMut(f64) -> f64) -> f64 {
     let e = 1e-4;
     (8.0 * (f(e) - f(-e)) - (f(2.0 * e) - f(-2.0 * e))) / (12.0 * e)
 }
@@ -142,13 +142,13 @@ fn check(name: &str, model: &Model<f64>, config: &BtpropConfig) {
     let mut taught = Lab::new(model, config, &text, 1.0);
     taught.update(&place);
     let gradient = difference(&theta, &taught.learner.params);
-    for entry in model.plan().entries() {
+    for entry in model.shapes().entries() {
         let draws = Draws::new(9, &entry.name);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for turn in 0..2 {
             let direction: Vec<f64> = entry.range().map(|i| draws.within((2 * i + turn) as u64, 1.0)).collect();
             ours.push(dot(&gradient[entry.range()], &direction));
-            theirs.push(slope(|e| {
+            theirs.push(derivative(|e| {
                 let moved = entry.range().zip(&direction);
                 moved.for_each(|(i, d)| still.learner.params.all_mut()[i] = theta.all()[i] + e * d);
                 still.objective(&place)
@@ -158,7 +158,7 @@ fn check(name: &str, model: &Model<f64>, config: &BtpropConfig) {
         assert_close(&format!("{name}: {}", entry.name), &ours, &theirs);
     }
 
-    // States: one step shows the slope of all that may move, and the rest must not have moved.
+    // States: one step shows the gradient of all that may move, and the rest must not have moved.
     let held = config.starts == Starts::Held;
     let squashed = config.constraint == Constraint::Tanh;
     let moving = BtpropConfig { states: StateConfig { steps: 1, ..config.states }, ..config.clone() };
@@ -185,13 +185,13 @@ fn check(name: &str, model: &Model<f64>, config: &BtpropConfig) {
         }
         let differences: Vec<f64> = at
             .map(|i| {
-                slope(|e| {
+                derivative(|e| {
                     let mut place = place.clone();
                     if squashed {
                         place.latent[i] += e;
                         place.squash(model);
                     } else {
-                        // Held: the slope at the start and that of the target move the target together.
+                        // Held: the gradient at the start and that of the target move the target together.
                         place.starts[i] += e;
                         place.targets[i] += e;
                     }
@@ -210,7 +210,7 @@ fn check(name: &str, model: &Model<f64>, config: &BtpropConfig) {
         let (mut starts, mut targets) = (Vec::new(), Vec::new());
         for (i, &here) in d_start.iter().enumerate() {
             let along = |still: &mut Lab, pick: fn(&mut Place) -> &mut Vec<f64>, i: usize| {
-                slope(|e| {
+                derivative(|e| {
                     let mut place = place.clone();
                     pick(&mut place)[i] += e;
                     still.objective(&place)
@@ -232,7 +232,7 @@ fn check(name: &str, model: &Model<f64>, config: &BtpropConfig) {
     let raised = raiser.look("duals");
     let differences: Vec<f64> = (0..place.duals.len())
         .map(|i| {
-            slope(|e| {
+            derivative(|e| {
                 let mut place = place.clone();
                 place.duals[i] += e;
                 still.objective(&place)
@@ -347,7 +347,7 @@ fn sparse_states_keep_their_largest_components() {
 }
 
 #[test]
-fn binary_states_are_signs_and_slopes_pass_straight_through() {
+fn binary_states_are_signs_and_gradients_pass_straight_through() {
     for model in projection_models() {
         let text: Vec<u32> = tokens(STREAMS * BLOCKS * 2 + 1).into_iter().map(|t| t % 5).collect();
         let mut place = Place::random(&model, &config(2));

@@ -18,7 +18,7 @@ const SHARES: usize = 12;
 const UPDATES: usize = 20;
 
 fn small(cell: CellKind, layers: usize, tied: bool) -> ModelConfig {
-    // With so little room for tapes a lone rank runs in pieces that share tapes, and four ranks keep theirs.
+    // With so little room for tapes a lone rank runs in chunks that share tapes, and four ranks keep theirs.
     ModelConfig {
         cell,
         hidden: 4,
@@ -143,9 +143,9 @@ fn ranks_give_the_same_bits_for_every_cell_solver_and_mode() {
     }
 }
 
-/// Rows that aim at the next rank's states may lie in several pieces: with tapes for 32 rows, 40 streams are more than a piece.
+/// Rows that aim at the next rank's states may lie in several chunks: with tapes for 32 rows, 40 streams are more than a chunk.
 #[test]
-fn more_streams_than_a_piece_has_rows() {
+fn more_streams_than_a_chunk_has_rows() {
     let text = tokens(40 * 2 * 14 + 41);
     let states = StateConfig { steps: 2, rate: 0.1, ..plain(1, 1, 1).states };
     let model = Model::<f32>::new(small(CellKind::Gru, 1, false));
@@ -229,9 +229,9 @@ impl Formula<'_> {
         let others = |r: usize| (0..self.ranks).filter(move |&o| o != r);
         let nodes = self.shares.nodes(rank);
         for (i, ids) in self.model.groups().iter().enumerate() {
-            let plan = self.model.plan();
-            let values: usize = ids.iter().map(|&id| plan.entry(id).range().len()).sum();
-            let (rows, cols) = (plan.entry(ids[0]).rows, plan.entry(ids[0]).cols);
+            let shapes = self.model.shapes();
+            let values: usize = ids.iter().map(|&id| shapes.entry(id).range().len()).sum();
+            let (rows, cols) = (shapes.entry(ids[0]).rows, shapes.entry(ids[0]).cols);
             let sparse = ids == &[self.model.embed_id()] && !self.model.config().tied;
             // What rank o adds up of the group, for a set of shares.
             let slice = |o: usize, shares: std::ops::Range<usize>| {
@@ -268,7 +268,7 @@ impl Formula<'_> {
     }
 }
 
-/// Letters and bytes of `reach` (n state steps on held starts) and of batch ADMM are those of the formula, on every rank.
+/// Messages and bytes of `reach` (n state steps on held starts) and of batch ADMM are those of the formula, on every rank.
 #[test]
 fn messages_and_bytes_are_those_of_the_formula() {
     let (streams, blocks, block, steps) = (2, 13, 2, 3);
@@ -292,7 +292,7 @@ fn messages_and_bytes_are_those_of_the_formula() {
         ("admm", MethodConfig::Btprop(sweeps), (2, steps, 1 + steps), vec![8 + block, 2, 2, 2]),
         ("bptt", bptt, (0, 0, 0), vec![2 + 1]),
     ];
-    for (name, method, (ends, slopes, starts), lists) in cases {
+    for (name, method, (ends, gradients, starts), lists) in cases {
         for ranks in 1..=5 {
             let counts = on_ranks(ranks, |comm| {
                 let data = Data::new(&text, &[], &[]);
@@ -317,7 +317,7 @@ fn messages_and_bytes_are_those_of_the_formula() {
                 let times = |n: usize, there: bool| if there { n } else { 0 };
                 for (topic, n) in [
                     (Topic::ENDS, times(ends, !last)),
-                    (Topic::GRADIENTS, times(slopes, !last)),
+                    (Topic::GRADIENTS, times(gradients, !last)),
                     (Topic::STARTS, times(starts, !first)),
                     (Topic::CARRIED, times(1, last && !first && name != "bptt")),
                 ] {

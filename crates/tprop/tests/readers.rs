@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 use proptest::prelude::*;
 use tprop::checkpoint::{self, Snapshot, SnapshotWriter};
 use tprop::corpus::{self, CorpusConfig, Level, SynthConfig};
-use tprop::params::Walk;
+use tprop::params::Visit;
 use tprop::record;
 use tprop::vocab::Vocab;
 
@@ -205,7 +205,7 @@ fn good(kind: usize) -> Vec<u8> {
             let mut snapshot = Snapshot::default();
             let mut writer = SnapshotWriter(&mut snapshot);
             writer.tensor("a.weight", 3, 4, &mut [0.25f32; 12]);
-            Walk::<f32>::count(&mut writer, "steps", &mut 17);
+            Visit::<f32>::count(&mut writer, "steps", &mut 17);
             snapshot.encode()
         }
         1 => b"{\"event\":\"rate\",\"step\":1,\"rate\":0.5,\"reason\":\"x\"}\n".repeat(3),
@@ -236,7 +236,7 @@ fn read(kind: usize, path: &Path) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Good files of every kind with pieces replaced, removed and repeated, and plain noise.
+    /// Good files of every kind with parts replaced, removed and repeated, and plain noise.
     #[test]
     fn no_reader_panics(
         kind in 0usize..4,

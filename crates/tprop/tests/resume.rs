@@ -1,4 +1,4 @@
-//! A run that is stopped, written to bytes, read back and continued in a fresh trainer goes on bit for bit: same weights, same
+//! A run that is stopped, written to bytes, read back and continued in a fresh trainer continues bit for bit: same weights, same
 //! events but for the time that passed. Runs are stopped at every place where a watcher is asked, also in the middle of a
 //! pass over several chunks.
 
@@ -13,7 +13,7 @@ use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
 use tprop::optim::OptimConfig;
 use tprop::record::Event;
-use tprop::train::{Data, TrainConfig, Trainer, Watch, Why, Wish};
+use tprop::train::{Data, Request, SaveReason, TrainConfig, Trainer, Watch};
 
 const RULES: [&str; 6] = ["sgd", "nag", "adagrad", "rmsprop", "adadelta", "adam"];
 
@@ -112,13 +112,13 @@ impl Watch for Witness {
         self.events.push(event.clone());
         Ok(())
     }
-    fn wish(&mut self) -> Wish {
+    fn request(&mut self) -> Request {
         self.asked += 1;
-        if self.asked >= self.patience { Wish::Stop } else { Wish::Go }
+        if self.asked >= self.patience { Request::Stop } else { Request::Go }
     }
-    fn save(&mut self, snapshot: Snapshot, why: Why) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let bytes = snapshot.encode();
-        if why == (Why::Evaluated { best: true }) {
+        if why == (SaveReason::Evaluated { best: true }) {
             self.best = Some(bytes.clone());
         }
         self.last = Some(bytes);
@@ -259,8 +259,8 @@ fn what_does_not_fit_is_named() {
     // What its file takes is known beforehand, the biases of a large vocabulary too.
     let many = Model::<f32>::new(ModelConfig { hidden: 4, embed: 3, ..ModelConfig::new(20_000) });
     let mut trainer = Trainer::new(&many, data, config(bptt, "adagrad"), &Solo).unwrap();
-    let (told, is) = (trainer.snapshot_bytes(), trainer.snapshot().encode().len() as u64);
-    assert!(told.abs_diff(is) < 8192, "{told} for {is}");
+    let (estimate, is) = (trainer.snapshot_bytes(), trainer.snapshot().encode().len() as u64);
+    assert!(estimate.abs_diff(is) < 8192, "{estimate} for {is}");
     let refusal = |model: &Model<f32>, method: &MethodConfig, rule: &str| {
         let mut trainer = Trainer::new(model, data, config(method, rule), &Solo).unwrap();
         trainer.restore(&snapshot, None).unwrap_err().to_string()

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tprop::checkpoint::{self, Snapshot, SnapshotWriter};
-use tprop::params::Walk;
+use tprop::params::Visit;
 use tprop::record::{self, Event, RateChange, Recorder};
 
 fn sample() -> Snapshot {
@@ -12,7 +12,7 @@ fn sample() -> Snapshot {
     let mut values: Vec<f32> = (0..12).map(|i| i as f32 / 7.0).collect();
     writer.tensor("a.weight", 3, 4, &mut values);
     writer.tensor("a.bias", 0, 12, &mut values);
-    Walk::<f32>::count(&mut writer, "steps", &mut 17);
+    Visit::<f32>::count(&mut writer, "steps", &mut 17);
     snapshot
 }
 

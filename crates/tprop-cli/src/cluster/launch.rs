@@ -13,7 +13,7 @@ pub enum Member {
     Alone,
     /// One of several; taken out when it leaves.
     #[cfg(feature = "mpi")]
-    Rank(Option<tprop_mpi::Office>),
+    Rank(Option<tprop_mpi::Connection>),
 }
 
 /// The update of the last checkpoint, and one; 0 if there is none. Ranks tell it to each other.
@@ -93,7 +93,7 @@ pub fn join() -> Outcome<(Member, bool)> {
             super::last_words()
         ));
     };
-    let office = tprop_mpi::Office::open(Duration::from_secs(patience), NOTED.clone(), lost);
+    let office = tprop_mpi::Connection::open(Duration::from_secs(patience), NOTED.clone(), lost);
     let office = office.map_err(|e| refuse(rank, e))?;
     let seen = tprop::comm::Comm::size(&office);
     if seen != size {

@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tprop::checkpoint::Snapshot;
-use tprop::comm::{Comm, InShares, Solo, spread};
+use tprop::comm::{Comm, InShares, Solo, broadcast};
 use tprop::record::{End, Event};
-use tprop::train::{TrainError, Trainer, Watch, Why, Wish};
+use tprop::train::{Request, SaveReason, TrainError, Trainer, Watch};
 
 use crate::console;
 use crate::failure::{Failure, Outcome};
@@ -117,7 +117,7 @@ impl Cluster {
             return Ok(());
         }
         self.announced.store(true, Ordering::Relaxed);
-        spread(self.comm(), serde_json::to_vec(job).expect("strings and numbers"));
+        broadcast(self.comm(), serde_json::to_vec(job).expect("strings and numbers"));
         match serve::problems(self.comm(), String::new()) {
             None => Ok(()),
             Some(problem) => {
@@ -134,7 +134,7 @@ impl Cluster {
         if self.comm().size() == 1 {
             return;
         }
-        spread(self.comm(), run.name().into_bytes());
+        broadcast(self.comm(), run.name().into_bytes());
         self.hand_out(state);
         if state.is_none() {
             serve::same_weights(self.comm(), trainer.params_mut());
@@ -152,8 +152,8 @@ impl Cluster {
     pub fn hand_out(&self, state: Option<(&Snapshot, Option<&Snapshot>)>) {
         if self.comm().size() > 1 {
             let (snapshot, best) = state.unzip();
-            spread(self.comm(), snapshot.map_or(Vec::new(), Snapshot::encode));
-            spread(self.comm(), best.flatten().map_or(Vec::new(), Snapshot::encode));
+            broadcast(self.comm(), snapshot.map_or(Vec::new(), Snapshot::encode));
+            broadcast(self.comm(), best.flatten().map_or(Vec::new(), Snapshot::encode));
         }
     }
 
@@ -209,7 +209,7 @@ impl Drop for Cluster {
         let leads = self.comm().size() > 1 && !self.serves();
         let announced = self.announced.load(Ordering::Relaxed);
         if leads && !announced {
-            spread(self.comm(), serve::NOTHING.to_vec());
+            broadcast(self.comm(), serve::NOTHING.to_vec());
         }
         // Something went wrong on rank 0 alone, and the others wait for it.
         let abandoned = leads && announced && !self.over.load(Ordering::Relaxed);
@@ -255,10 +255,10 @@ impl Watch for Noting<'_> {
     fn updated(&mut self, step: u64) -> Told {
         self.0.updated(step)
     }
-    fn wish(&mut self) -> Wish {
-        self.0.wish()
+    fn request(&mut self) -> Request {
+        self.0.request()
     }
-    fn save(&mut self, snapshot: Snapshot, why: Why) -> Told {
+    fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Told {
         let step = snapshot.meta.get("count.train.step").and_then(|step| step.parse::<u64>().ok());
         self.0.save(snapshot, why)?;
         launch::note(step.map_or(0, |step| step + 1));

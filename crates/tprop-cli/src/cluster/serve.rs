@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use tprop::checkpoint::{Snapshot, hex};
-use tprop::comm::{Comm, gather, spread};
+use tprop::comm::{Comm, broadcast, gather};
 use tprop::corpus::Corpus;
 use tprop::model::Model;
 use tprop::params::Params;
 use tprop::real::Real;
 use tprop::record::Event;
-use tprop::train::{Data, TrainError, Trainer, Watch, Wish};
+use tprop::train::{Data, Request, TrainError, Trainer, Watch};
 
 use super::{Cluster, RUN};
 use crate::failure::{Failure, Outcome};
@@ -56,12 +56,12 @@ pub fn problems(comm: &dyn Comm, mine: String) -> Option<String> {
 pub fn same_weights(comm: &dyn Comm, params: &mut Params<f32>) {
     let mut bytes = Vec::new();
     f32::write_le(params.all(), &mut bytes);
-    f32::read_le(&spread(comm, bytes), params.all_mut());
+    f32::read_le(&broadcast(comm, bytes), params.all_mut());
 }
 
 /// All ranks take rank 0's rate: it may have been changed for the rest of the run.
 pub fn same_rate(comm: &dyn Comm, trainer: &mut Trainer<'_, f32>) {
-    let bytes = spread(comm, trainer.rate().to_le_bytes().to_vec());
+    let bytes = broadcast(comm, trainer.rate().to_le_bytes().to_vec());
     trainer.set_rate(bytes.first_chunk().map_or(f64::NAN, |bytes| f64::from_le_bytes(*bytes)));
 }
 
@@ -71,7 +71,7 @@ const LOCAL: [&str; 4] = ["data.source", "data.dir", "train.threads", "cluster.s
 /// Trains along as rank 0 says.
 pub fn serve(cluster: &Cluster, own: Option<&Settings>) -> Outcome {
     let comm = cluster.comm();
-    let job: Option<Job> = serde_json::from_slice(&spread(comm, Vec::new())).expect("rank 0 writes it");
+    let job: Option<Job> = serde_json::from_slice(&broadcast(comm, Vec::new())).expect("rank 0 writes it");
     let Some(job) = job else { return Ok(()) };
     let found = prepared(cluster, &job, own);
     let problem = found.as_ref().err().map_or(String::new(), |failure| failure.message.clone());
@@ -84,7 +84,7 @@ pub fn serve(cluster: &Cluster, own: Option<&Settings>) -> Outcome {
     let shared = cluster.in_shares(&settings)?;
     let data = Data::new(&corpus.train, &corpus.valid, &corpus.test);
     let mut trainer = Trainer::new(&model, data, settings.train(), &shared).unwrap_or_else(|e| cluster.fail(e.into()));
-    let run = spread(comm, Vec::new());
+    let run = broadcast(comm, Vec::new());
     let _ = RUN.set(String::from_utf8_lossy(&run).into_owned());
     if !take_state(cluster, &mut trainer) {
         same_weights(comm, trainer.params_mut());
@@ -135,7 +135,7 @@ fn prepared(cluster: &Cluster, job: &Job, own: Option<&Settings>) -> Outcome<(Se
 
 /// Takes the snapshot that rank 0 hands out; false if there is none.
 fn take_state(cluster: &Cluster, trainer: &mut Trainer<'_, f32>) -> bool {
-    let (snapshot, best) = (spread(cluster.comm(), Vec::new()), spread(cluster.comm(), Vec::new()));
+    let (snapshot, best) = (broadcast(cluster.comm(), Vec::new()), broadcast(cluster.comm(), Vec::new()));
     if snapshot.is_empty() {
         return false;
     }
@@ -154,7 +154,7 @@ impl Watch for Silent {
     fn event(&mut self, _event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Ok(())
     }
-    fn wish(&mut self) -> Wish {
-        if self.0.code().is_some() { Wish::Stop } else { Wish::Go }
+    fn request(&mut self) -> Request {
+        if self.0.code().is_some() { Request::Stop } else { Request::Go }
     }
 }

@@ -119,7 +119,7 @@ fn product_rate(n: usize, repeat: usize) -> Outcome<f64> {
 fn gflop_per_token(method: &MethodConfig, model: &Model<f32>) -> f64 {
     let weights = |l: usize| {
         let (input, recurrent, _) = model.layer_ids(l);
-        [input, recurrent].map(|id| model.plan().entry(id).range().len()).iter().sum::<usize>()
+        [input, recurrent].map(|id| model.shapes().entry(id).range().len()).iter().sum::<usize>()
     };
     let cells = (0..model.config().layers).map(weights).sum::<usize>() as f64;
     let all = (model.config().hidden * model.config().vocab) as f64 + cells;

@@ -8,7 +8,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use tprop::cell::{Activation, CellKind};
-use tprop::checkpoint::{Kind, Snapshot, SnapshotWriter, walk_params};
+use tprop::checkpoint::{Kind, Snapshot, SnapshotWriter, visit_params};
 use tprop::model::{Model, ModelConfig};
 use tprop::params::Params;
 
@@ -71,14 +71,14 @@ pub fn export(args: &args::Export) -> Outcome {
     console::note(format!(
         "{}: {} parameters of {}; load with safetensors.torch.load_file",
         args.out.join(WEIGHTS).display(),
-        grouped(loaded.model.plan().len() as u64),
+        grouped(loaded.model.shapes().len() as u64),
         loaded.checkpoint
     ));
     Ok(())
 }
 
 fn weights_file(model: &Model<f32>, params: &Params<f32>, shape: &Shape) -> Outcome<Vec<u8>> {
-    let plan = model.plan();
+    let plan = model.shapes();
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     for (entry, id) in plan.entries().iter().zip(plan.ids()) {
         let bytes = params.get(id).iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -136,13 +136,13 @@ pub fn import(args: &args::Import) -> Outcome {
     .collect();
     let settings = Settings::resolve(&sources)?;
     let model = Model::<f32>::new(settings.model(vocab.len()));
-    let mut params = Params::zeros(model.plan());
+    let mut params = Params::zeros(model.shapes());
     fill(&mut params, &model, &file).map_err(refuse)?;
 
     let (run, _lock) = Run::create(Some(&args.run), "")?;
     run.write(TOKENIZER, &vocab.to_tokenizer_json())?;
     let mut snapshot = Snapshot::default();
-    walk_params("", &mut params, &mut SnapshotWriter(&mut snapshot));
+    visit_params("", &mut params, &mut SnapshotWriter(&mut snapshot));
     snapshot.meta.insert("settings".into(), settings.to_toml());
     run.store().write(Kind::Best, &mut snapshot)?;
     // Last: what has settings is whole.
@@ -151,7 +151,7 @@ pub fn import(args: &args::Import) -> Outcome {
         "{}: {} with {} parameters; try `tprop eval {0} --data FILE` or `tprop generate {0}`",
         run.name(),
         shape.cell.unwrap_or_default(),
-        grouped(model.plan().len() as u64)
+        grouped(model.shapes().len() as u64)
     ));
     Ok(())
 }
@@ -198,7 +198,7 @@ fn shape(file: &SafeTensors, meta: &HashMap<String, String>, dir: &Path, typed: 
 
 /// Copies every tensor of the model out of the file; nothing may be missing, left over, of another shape or not finite.
 fn fill(params: &mut Params<f32>, model: &Model<f32>, file: &SafeTensors) -> Result<(), String> {
-    let plan = model.plan().clone();
+    let plan = model.shapes().clone();
     let mut left: BTreeMap<String, ()> = file.names().into_iter().map(|name| (name.to_owned(), ())).collect();
     for (entry, id) in plan.entries().iter().zip(plan.ids()) {
         let name = &entry.name;

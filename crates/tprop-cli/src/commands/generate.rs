@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use tprop::speak::{Speaker, Taste};
+use tprop::generate::{Generator, Sampling};
 use tprop::vocab::{Level, Vocab, printable};
 
 use crate::args;
@@ -20,16 +20,16 @@ pub fn generate(args: &args::Generate) -> Outcome {
     let vocab = &loaded.vocab;
     tell_unknown(&args.prompt, vocab, "");
     let prompt = vocab.encode(&args.prompt);
-    let mut speaker = Speaker::new(&loaded.model, &loaded.params);
+    let mut generator = Generator::new(&loaded.model, &loaded.params);
     let mut writer = Writer::new(vocab, std::io::stdout().is_terminal());
-    speaker.read(opening(vocab));
+    generator.read(opening(vocab));
     for &token in &prompt {
-        speaker.read(token);
+        generator.read(token);
         writer.write(token)?;
     }
-    let taste = Taste { temperature: args.temperature, top_k: args.top_k, seed: args.seed };
+    let sampling = Sampling { temperature: args.temperature, top_k: args.top_k, seed: args.seed };
     let mut written = Ok(());
-    speaker.go_on(args.tokens, taste, |token| {
+    generator.generate(args.tokens, sampling, |token| {
         written = writer.write(token);
         written.is_ok()
     });

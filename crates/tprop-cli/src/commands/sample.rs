@@ -1,9 +1,9 @@
 //! `sample.txt`: a few lines that a model writes at the end of its training, for people and for reports.
 
 use tprop::corpus::Corpus;
+use tprop::generate::{Generator, Sampling};
 use tprop::model::Model;
 use tprop::params::Params;
-use tprop::speak::{Speaker, Taste};
 use tprop::vocab::Level;
 
 use crate::console;
@@ -18,10 +18,10 @@ pub fn write(run: &Run, corpus: &Corpus, model: &Model<f32>, params: &Params<f32
         Level::Word => 60,
         Level::Char | Level::Byte => 300,
     };
-    let mut speaker = Speaker::new(model, params);
-    speaker.read(opening(vocab));
+    let mut generator = Generator::new(model, params);
+    generator.read(opening(vocab));
     let mut written = Vec::new();
-    speaker.go_on(tokens, Taste { temperature: 1.0, top_k: 0, seed: 1 }, |token| {
+    generator.generate(tokens, Sampling { temperature: 1.0, top_k: 0, seed: 1 }, |token| {
         written.push(token);
         true
     });

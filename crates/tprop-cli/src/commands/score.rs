@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
-use tprop::speak::Speaker;
+use tprop::generate::Generator;
 use tprop::vocab::{Level, Vocab, printable};
 
 use crate::args;
@@ -29,7 +29,7 @@ pub fn score(args: &args::Score) -> Outcome {
         None => ("standard input".to_owned(), Box::new(io::stdin().lock())),
     };
     let vocab = &loaded.vocab;
-    let mut speaker = Speaker::new(&loaded.model, &loaded.params);
+    let mut generator = Generator::new(&loaded.model, &loaded.params);
     let mut bytes = Vec::new();
     for number in 1u64.. {
         bytes.clear();
@@ -46,7 +46,7 @@ pub fn score(args: &args::Score) -> Outcome {
         if let Ok(text) = std::str::from_utf8(content) {
             tell_unknown(text, vocab, &format!("line {number}: "));
         }
-        let scores = speaker.score(&tokens);
+        let scores = generator.score(&tokens);
         let total: f64 = scores.iter().sum();
         let words: Vec<&str> = tokens.iter().skip(1).map(|&t| vocab.word(t)).collect();
         if args.json {

@@ -134,7 +134,7 @@ fn start(model: &Model<f32>, corpus: &Corpus, updates_per_epoch: usize, ranks: u
         real: "f32".into(),
         threads: rayon::current_num_threads(),
         ranks,
-        parameters: model.plan().len() as u64,
+        parameters: model.shapes().len() as u64,
         train_tokens: corpus.train.len() as u64,
         updates_per_epoch: updates_per_epoch as u64,
         vocab: corpus.vocab.len() as u64,
@@ -245,7 +245,7 @@ fn dry_run(trainer: &mut Trainer<'_, f32>, settings: &Settings, summary: &str, n
     let seconds = (speed > 0.0).then(|| per_epoch as f64 / speed);
     if json {
         return console::line(serde_json::json!({
-            "parameters": trainer.params().plan().len(),
+            "parameters": trainer.params().shapes().len(),
             "memory_bytes": need,
             "tokens_per_epoch": per_epoch,
             "updates_per_epoch": trainer.updates_per_epoch(),
@@ -285,7 +285,7 @@ fn begin_with(trainer: &mut Trainer<'_, f32>, model: &Model<f32>, corpus: &Corpu
         let message = format!("--from {}: its vocabulary is not that of {}", dir.display(), corpus.name);
         return Err(Failure::input(message));
     }
-    if other.model.plan() != model.plan() {
+    if other.model.shapes() != model.shapes() {
         let message = format!("--from {}: its model has another shape; use its model.* settings", dir.display());
         return Err(Failure::input(message));
     }

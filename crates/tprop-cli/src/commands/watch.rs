@@ -7,7 +7,7 @@ use std::time::Instant;
 use tprop::checkpoint::{Job, Newest, Saver, Snapshot, Store};
 use tprop::kernel;
 use tprop::record::{Event, RateChange, Recorder, Saved};
-use tprop::train::{Watch, Why, Wish};
+use tprop::train::{Request, SaveReason, Watch};
 
 use crate::console;
 use crate::failure::{Code, Failure, Outcome};
@@ -184,21 +184,21 @@ impl Watcher {
         self.step > 0 && self.told != self.step && self.plan.every_steps.is_some_and(|n| self.step.is_multiple_of(n))
     }
 
-    fn keep(&mut self, snapshot: Snapshot, why: Why) -> Outcome {
+    fn keep(&mut self, snapshot: Snapshot, why: SaveReason) -> Outcome {
         let step = snapshot.count("train.step").unwrap_or(0);
         self.step = step;
         let due = self.due();
         self.told = step;
         // What a clock or a signal asked for leaves no line, and the end has its own.
-        if due || matches!(why, Why::First | Why::Evaluated { .. }) {
+        if due || matches!(why, SaveReason::First | SaveReason::Evaluated { .. }) {
             self.tell(&Event::Checkpoint(Saved { step, file: Store::name(step) }))?;
         }
-        self.hand_over(snapshot, why == (Why::Evaluated { best: true }))?;
-        if why == Why::First {
+        self.hand_over(snapshot, why == (SaveReason::Evaluated { best: true }))?;
+        if why == SaveReason::First {
             self.saver.finish()?;
             self.run.write("settings.toml", &self.settings)?;
         }
-        if why == Why::End || self.stopped.is_some() {
+        if why == SaveReason::End || self.stopped.is_some() {
             self.saver.finish()?;
         }
         Ok(())
@@ -235,16 +235,16 @@ impl Watch for Watcher {
         Ok(self.saver.check().map_err(Failure::from)?)
     }
 
-    fn wish(&mut self) -> Wish {
+    fn request(&mut self) -> Request {
         self.stopped = self.stopped.or(self.signals.code());
         if self.stopped.is_some() {
-            return Wish::Stop;
+            return Request::Stop;
         }
         let late = self.plan.every_minutes.is_some_and(|minutes| self.saved.elapsed().as_secs_f64() >= minutes * 60.0);
-        if late || self.due() { Wish::Save } else { Wish::Go }
+        if late || self.due() { Request::Save } else { Request::Go }
     }
 
-    fn save(&mut self, snapshot: Snapshot, why: Why) -> Told {
+    fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Told {
         Ok(self.keep(snapshot, why)?)
     }
 }

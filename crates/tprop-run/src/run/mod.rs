@@ -241,7 +241,7 @@ impl Loaded {
         let vocab = run.vocab()?;
         let model = Model::<f32>::new(settings.model(vocab.len()));
         let (checkpoint, snapshot) = run.checkpoint(checkpoint)?;
-        let mut params = Params::zeros(model.plan());
+        let mut params = Params::zeros(model.shapes());
         snapshot.restore_params("", &mut params).map_err(|e| {
             Failure::new(Code::NoCheckpoint, format!("{checkpoint} does not fit the run's settings.toml: {e}"))
         })?;

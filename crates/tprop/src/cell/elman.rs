@@ -1,6 +1,6 @@
 //! h = φ(gx + gh), φ = tanh or the logistic function.
 
-use super::{Activation, Before, Cell, Slopes};
+use super::{Activation, Before, Cell, CellGradients};
 use crate::kernel::{Kernel, vectorize};
 use crate::real::Real;
 
@@ -13,7 +13,7 @@ impl<T: Real> Cell<T> for Elman {
         1
     }
 
-    fn kept(&self) -> usize {
+    fn cached(&self) -> usize {
         0
     }
 
@@ -21,9 +21,9 @@ impl<T: Real> Cell<T> for Elman {
         vectorize(Forward { h: next, gx: before.gx, gh, activation: self.0 });
     }
 
-    fn backward(&self, slopes: Slopes<T>, dnext: &[T], next: &[T], _kept: &mut [T], _before: Before<T>) {
-        slopes.state.fill(T::ZERO);
-        vectorize(Backward { da: slopes.gh, dh: dnext, h: next, activation: self.0 });
+    fn backward(&self, grads: CellGradients<T>, dnext: &[T], next: &[T], _kept: &mut [T], _before: Before<T>) {
+        grads.state.fill(T::ZERO);
+        vectorize(Backward { da: grads.gh, dh: dnext, h: next, activation: self.0 });
     }
 }
 

@@ -4,7 +4,7 @@
 //! r = σ(gx_r + gh_r)    z = σ(gx_z + gh_z)    n = tanh(gx_n + r ⊙ gh_n)    h = (1 − z) ⊙ n + z ⊙ h₋
 //! ```
 
-use super::{Before, Cell, Slopes};
+use super::{Before, Cell, CellGradients};
 use crate::kernel::{Kernel, vectorize};
 use crate::real::Real;
 
@@ -18,26 +18,26 @@ impl<T: Real> Cell<T> for Gru {
     }
 
     /// r, z, n and gh_n.
-    fn kept(&self) -> usize {
+    fn cached(&self) -> usize {
         4
     }
 
-    fn split_slopes(&self) -> bool {
+    fn split_gradients(&self) -> bool {
         true
     }
 
-    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]) {
-        vectorize(Forward { next, kept, before, gh });
+    fn forward(&self, next: &mut [T], cached: &mut [T], before: Before<T>, gh: &[T]) {
+        vectorize(Forward { next, cached, before, gh });
     }
 
-    fn backward(&self, slopes: Slopes<T>, dnext: &[T], _next: &[T], kept: &mut [T], before: Before<T>) {
-        vectorize(Backward { slopes, dnext, kept, before });
+    fn backward(&self, grads: CellGradients<T>, dnext: &[T], _next: &[T], cached: &mut [T], before: Before<T>) {
+        vectorize(Backward { grads, dnext, cached, before });
     }
 }
 
 struct Forward<'a, T> {
     next: &'a mut [T],
-    kept: &'a mut [T],
+    cached: &'a mut [T],
     before: Before<'a, T>,
     gh: &'a [T],
 }
@@ -47,11 +47,11 @@ impl<T: Real> Kernel for Forward<'_, T> {
     #[inline(always)]
     fn run(self) {
         let n = self.before.hidden;
-        let rows = self.next.chunks_exact_mut(n).zip(self.kept.chunks_exact_mut(4 * n));
+        let rows = self.next.chunks_exact_mut(n).zip(self.cached.chunks_exact_mut(4 * n));
         let rows = rows.zip(self.before.state.chunks_exact(n));
         let products = self.before.gx.chunks_exact(3 * n).zip(self.gh.chunks_exact(3 * n));
-        for (((h, kept), h0), (gx, gh)) in rows.zip(products) {
-            let [r, z, c, a] = split_mut(kept, n);
+        for (((h, cached), h0), (gx, gh)) in rows.zip(products) {
+            let [r, z, c, a] = split_mut(cached, n);
             let ([xr, xz, xn], [hr, hz, hn]) = (split(gx, n), split(gh, n));
             for i in 0..n {
                 r[i] = (xr[i] + hr[i]).sigmoid();
@@ -65,9 +65,9 @@ impl<T: Real> Kernel for Forward<'_, T> {
 }
 
 struct Backward<'a, T> {
-    slopes: Slopes<'a, T>,
+    grads: CellGradients<'a, T>,
     dnext: &'a [T],
-    kept: &'a [T],
+    cached: &'a [T],
     before: Before<'a, T>,
 }
 
@@ -76,11 +76,11 @@ impl<T: Real> Kernel for Backward<'_, T> {
     #[inline(always)]
     fn run(self) {
         let n = self.before.hidden;
-        let slopes = self.slopes.gx.chunks_exact_mut(3 * n).zip(self.slopes.gh.chunks_exact_mut(3 * n));
-        let slopes = slopes.zip(self.slopes.state.chunks_exact_mut(n));
-        let rows = self.dnext.chunks_exact(n).zip(self.kept.chunks_exact(4 * n));
-        for ((((dgx, dgh), dh0), (dh, kept)), h0) in slopes.zip(rows).zip(self.before.state.chunks_exact(n)) {
-            let [r, z, c, a] = split(kept, n);
+        let grads = self.grads.gx.chunks_exact_mut(3 * n).zip(self.grads.gh.chunks_exact_mut(3 * n));
+        let grads = grads.zip(self.grads.state.chunks_exact_mut(n));
+        let rows = self.dnext.chunks_exact(n).zip(self.cached.chunks_exact(4 * n));
+        for ((((dgx, dgh), dh0), (dh, cached)), h0) in grads.zip(rows).zip(self.before.state.chunks_exact(n)) {
+            let [r, z, c, a] = split(cached, n);
             let ([xr, xz, xn], [hr, hz, hn]) = (split_mut(dgx, n), split_mut(dgh, n));
             for i in 0..n {
                 let dz = dh[i] * (h0[i] - c[i]) * z[i] * (T::ONE - z[i]);

@@ -5,7 +5,7 @@
 //! ```
 
 use super::gru::{split, split_mut};
-use super::{Before, Cell, Slopes};
+use super::{Before, Cell, CellGradients};
 use crate::kernel::{Kernel, vectorize};
 use crate::real::Real;
 
@@ -23,22 +23,22 @@ impl<T: Real> Cell<T> for Lstm {
     }
 
     /// i, f, g, o and tanh(c).
-    fn kept(&self) -> usize {
+    fn cached(&self) -> usize {
         5
     }
 
-    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]) {
-        vectorize(Forward { next, kept, before, gh });
+    fn forward(&self, next: &mut [T], cached: &mut [T], before: Before<T>, gh: &[T]) {
+        vectorize(Forward { next, cached, before, gh });
     }
 
-    fn backward(&self, slopes: Slopes<T>, dnext: &[T], _next: &[T], kept: &mut [T], before: Before<T>) {
-        vectorize(Backward { slopes, dnext, kept, before });
+    fn backward(&self, grads: CellGradients<T>, dnext: &[T], _next: &[T], cached: &mut [T], before: Before<T>) {
+        vectorize(Backward { grads, dnext, cached, before });
     }
 }
 
 struct Forward<'a, T> {
     next: &'a mut [T],
-    kept: &'a mut [T],
+    cached: &'a mut [T],
     before: Before<'a, T>,
     gh: &'a [T],
 }
@@ -48,12 +48,12 @@ impl<T: Real> Kernel for Forward<'_, T> {
     #[inline(always)]
     fn run(self) {
         let n = self.before.hidden;
-        let rows = self.next.chunks_exact_mut(2 * n).zip(self.kept.chunks_exact_mut(5 * n));
+        let rows = self.next.chunks_exact_mut(2 * n).zip(self.cached.chunks_exact_mut(5 * n));
         let rows = rows.zip(self.before.state.chunks_exact(2 * n));
         let products = self.before.gx.chunks_exact(4 * n).zip(self.gh.chunks_exact(4 * n));
-        for (((next, kept), state), (gx, gh)) in rows.zip(products) {
+        for (((next, cached), state), (gx, gh)) in rows.zip(products) {
             let [h, c] = split_mut(next, n);
-            let [i, f, g, o, tc] = split_mut(kept, n);
+            let [i, f, g, o, tc] = split_mut(cached, n);
             let [_, c0] = split(state, n);
             let ([xi, xf, xg, xo], [hi, hf, hg, ho]) = (split(gx, n), split(gh, n));
             for j in 0..n {
@@ -70,9 +70,9 @@ impl<T: Real> Kernel for Forward<'_, T> {
 }
 
 struct Backward<'a, T> {
-    slopes: Slopes<'a, T>,
+    grads: CellGradients<'a, T>,
     dnext: &'a [T],
-    kept: &'a [T],
+    cached: &'a [T],
     before: Before<'a, T>,
 }
 
@@ -81,13 +81,13 @@ impl<T: Real> Kernel for Backward<'_, T> {
     #[inline(always)]
     fn run(self) {
         let n = self.before.hidden;
-        let slopes = self.slopes.gh.chunks_exact_mut(4 * n).zip(self.slopes.state.chunks_exact_mut(2 * n));
-        let rows = self.dnext.chunks_exact(2 * n).zip(self.kept.chunks_exact(5 * n));
-        for (((dg, dstate), (dnext, kept)), state) in slopes.zip(rows).zip(self.before.state.chunks_exact(2 * n)) {
+        let grads = self.grads.gh.chunks_exact_mut(4 * n).zip(self.grads.state.chunks_exact_mut(2 * n));
+        let rows = self.dnext.chunks_exact(2 * n).zip(self.cached.chunks_exact(5 * n));
+        for (((dg, dstate), (dnext, cached)), state) in grads.zip(rows).zip(self.before.state.chunks_exact(2 * n)) {
             let [di, df, dg, do_] = split_mut(dg, n);
             let [dh0, dc0] = split_mut(dstate, n);
             let [dh, dc] = split(dnext, n);
-            let [i, f, g, o, tc] = split(kept, n);
+            let [i, f, g, o, tc] = split(cached, n);
             let [_, c0] = split(state, n);
             for j in 0..n {
                 let dc = dc[j] + dh[j] * o[j] * (T::ONE - tc[j] * tc[j]);

@@ -96,10 +96,10 @@ pub struct Before<'a, T> {
     pub extras: &'a [T],
 }
 
-/// Slopes that a step's backward hands back: all overwritten.
+/// Gradients that a step's backward hands back: all overwritten.
 #[derive(Debug)]
-pub struct Slopes<'a, T> {
-    /// In the input product; empty if the cell says that it equals the slope in the recurrent product.
+pub struct CellGradients<'a, T> {
+    /// In the input product; empty if the cell says that it equals the gradient in the recurrent product.
     pub gx: &'a mut [T],
     /// In the recurrent product.
     pub gh: &'a mut [T],
@@ -107,7 +107,7 @@ pub struct Slopes<'a, T> {
     pub state: &'a mut [T],
 }
 
-/// The element-wise part of a cell. Slices hold whole rows; `kept` is what the forward leaves for the backward.
+/// The element-wise part of a cell. Slices hold whole rows; `cached` is what the forward leaves for the backward.
 pub trait Cell<T: Real>: Send + Sync + Debug {
     /// The products have gates·hidden columns.
     fn gates(&self) -> usize;
@@ -117,8 +117,8 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
         1
     }
 
-    /// The forward leaves kept·hidden values a row.
-    fn kept(&self) -> usize;
+    /// The forward leaves cached·hidden values a row.
+    fn cached(&self) -> usize;
 
     /// Names of vectors of the cell's own, beside weights and biases.
     fn extras(&self) -> &'static [&'static str] {
@@ -130,8 +130,8 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
         true
     }
 
-    /// Whether the slopes in gx and gh differ.
-    fn split_slopes(&self) -> bool {
+    /// Whether the gradients in gx and gh differ.
+    fn split_gradients(&self) -> bool {
         false
     }
 
@@ -140,8 +140,8 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
         T::ZERO
     }
 
-    /// Recurrent weights are drawn within ±spread/√hidden.
-    fn spread(&self) -> f64 {
+    /// Recurrent weights are drawn within ±init_scale/√hidden.
+    fn init_scale(&self) -> f64 {
         1.0
     }
 
@@ -151,12 +151,12 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
     }
 
     /// next = cell(before, gh); `gh` includes its bias.
-    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]);
+    fn forward(&self, next: &mut [T], cached: &mut [T], before: Before<T>, gh: &[T]);
 
-    /// Slopes from `dnext`, the slope in the state after the step. `kept` may be changed for [`Cell::extras_back`].
-    fn backward(&self, slopes: Slopes<T>, dnext: &[T], next: &[T], kept: &mut [T], before: Before<T>);
+    /// Gradients from `dnext`, the gradient in the state after the step. `cached` may be changed for [`Cell::extras_back`].
+    fn backward(&self, grads: CellGradients<T>, dnext: &[T], next: &[T], cached: &mut [T], before: Before<T>);
 
-    /// Adds the slopes of the cell's own vectors over all rows; called after the backward of all steps.
+    /// Adds the gradients of the cell's own vectors over all rows; called after the backward of all steps.
     fn extras_back(&self, _dextras: &mut [T], _hidden: usize, _kept: &[T], _gx: &[T]) {}
 
     /// The parts of θ in which the step is linear, in the order in which least squares solves for them.

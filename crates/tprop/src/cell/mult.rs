@@ -5,7 +5,7 @@
 //! and its weights are drawn around values that give gx ≈ 1 and gh ≈ h₋.
 
 use super::gru::{split, split_mut};
-use super::{Before, Cell, Factor, Slopes, Tensor};
+use super::{Before, Cell, CellGradients, Factor, Tensor};
 use crate::kernel::{Kernel, vectorize};
 use crate::real::Real;
 
@@ -23,7 +23,7 @@ impl<T: Real> Cell<T> for Mult {
     }
 
     /// gh
-    fn kept(&self) -> usize {
+    fn cached(&self) -> usize {
         1
     }
 
@@ -31,7 +31,7 @@ impl<T: Real> Cell<T> for Mult {
         false
     }
 
-    fn split_slopes(&self) -> bool {
+    fn split_gradients(&self) -> bool {
         true
     }
 
@@ -40,7 +40,7 @@ impl<T: Real> Cell<T> for Mult {
     }
 
     /// A product of many factors must stay near 1.
-    fn spread(&self) -> f64 {
+    fn init_scale(&self) -> f64 {
         0.1
     }
 
@@ -53,16 +53,16 @@ impl<T: Real> Cell<T> for Mult {
         }
     }
 
-    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]) {
-        for (((h, kept), &x), &g) in next.iter_mut().zip(kept).zip(before.gx).zip(gh) {
+    fn forward(&self, next: &mut [T], cached: &mut [T], before: Before<T>, gh: &[T]) {
+        for (((h, cached), &x), &g) in next.iter_mut().zip(cached).zip(before.gx).zip(gh) {
             *h = x * g;
-            *kept = g;
+            *cached = g;
         }
     }
 
-    fn backward(&self, slopes: Slopes<T>, dnext: &[T], _next: &[T], kept: &mut [T], before: Before<T>) {
-        slopes.state.fill(T::ZERO);
-        let rows = slopes.gx.iter_mut().zip(slopes.gh).zip(dnext).zip(kept).zip(before.gx);
+    fn backward(&self, grads: CellGradients<T>, dnext: &[T], _next: &[T], cached: &mut [T], before: Before<T>) {
+        grads.state.fill(T::ZERO);
+        let rows = grads.gx.iter_mut().zip(grads.gh).zip(dnext).zip(cached).zip(before.gx);
         for ((((dx, dg), &dh), &mut g), &x) in rows {
             *dx = dh * g;
             *dg = dh * x;
@@ -84,7 +84,7 @@ impl<T: Real> Cell<T> for MultGated {
     }
 
     /// gh, and in the backward dh.
-    fn kept(&self) -> usize {
+    fn cached(&self) -> usize {
         2
     }
 
@@ -92,7 +92,7 @@ impl<T: Real> Cell<T> for MultGated {
         false
     }
 
-    fn split_slopes(&self) -> bool {
+    fn split_gradients(&self) -> bool {
         true
     }
 
@@ -108,19 +108,19 @@ impl<T: Real> Cell<T> for MultGated {
         }
     }
 
-    fn forward(&self, next: &mut [T], kept: &mut [T], before: Before<T>, gh: &[T]) {
-        vectorize(GatedForward { next, kept, before, gh });
+    fn forward(&self, next: &mut [T], cached: &mut [T], before: Before<T>, gh: &[T]) {
+        vectorize(GatedForward { next, cached, before, gh });
     }
 
-    fn backward(&self, slopes: Slopes<T>, dnext: &[T], _next: &[T], kept: &mut [T], before: Before<T>) {
-        vectorize(GatedBackward { slopes, dnext, kept, before });
+    fn backward(&self, grads: CellGradients<T>, dnext: &[T], _next: &[T], cached: &mut [T], before: Before<T>) {
+        vectorize(GatedBackward { grads, dnext, cached, before });
     }
 
-    fn extras_back(&self, dextras: &mut [T], hidden: usize, kept: &[T], gx: &[T]) {
+    fn extras_back(&self, dextras: &mut [T], hidden: usize, cached: &[T], gx: &[T]) {
         let n = hidden;
         let [da, db, dc, dd] = split_mut(dextras, n);
-        for (kept, x) in kept.chunks_exact(2 * n).zip(gx.chunks_exact(n)) {
-            let [g, dh] = split(kept, n);
+        for (cached, x) in cached.chunks_exact(2 * n).zip(gx.chunks_exact(n)) {
+            let [g, dh] = split(cached, n);
             for i in 0..n {
                 da[i] += dh[i] * x[i] * g[i];
                 db[i] += dh[i] * g[i];
@@ -133,7 +133,7 @@ impl<T: Real> Cell<T> for MultGated {
 
 struct GatedForward<'a, T> {
     next: &'a mut [T],
-    kept: &'a mut [T],
+    cached: &'a mut [T],
     before: Before<'a, T>,
     gh: &'a [T],
 }
@@ -144,20 +144,20 @@ impl<T: Real> Kernel for GatedForward<'_, T> {
     fn run(self) {
         let n = self.before.hidden;
         let [a, b, c, d] = split(self.before.extras, n);
-        let rows = self.next.chunks_exact_mut(n).zip(self.kept.chunks_exact_mut(2 * n));
-        for ((h, kept), (x, g)) in rows.zip(self.before.gx.chunks_exact(n).zip(self.gh.chunks_exact(n))) {
+        let rows = self.next.chunks_exact_mut(n).zip(self.cached.chunks_exact_mut(2 * n));
+        for ((h, cached), (x, g)) in rows.zip(self.before.gx.chunks_exact(n).zip(self.gh.chunks_exact(n))) {
             for i in 0..n {
                 h[i] = a[i] * x[i] * g[i] + b[i] * g[i] + c[i] * x[i] + d[i];
-                kept[i] = g[i];
+                cached[i] = g[i];
             }
         }
     }
 }
 
 struct GatedBackward<'a, T> {
-    slopes: Slopes<'a, T>,
+    grads: CellGradients<'a, T>,
     dnext: &'a [T],
-    kept: &'a mut [T],
+    cached: &'a mut [T],
     before: Before<'a, T>,
 }
 
@@ -167,15 +167,15 @@ impl<T: Real> Kernel for GatedBackward<'_, T> {
     fn run(self) {
         let n = self.before.hidden;
         let [a, b, c, _] = split(self.before.extras, n);
-        self.slopes.state.fill(T::ZERO);
-        let slopes = self.slopes.gx.chunks_exact_mut(n).zip(self.slopes.gh.chunks_exact_mut(n));
-        let rows = self.dnext.chunks_exact(n).zip(self.kept.chunks_exact_mut(2 * n));
-        for (((dx, dg), (dh, kept)), x) in slopes.zip(rows).zip(self.before.gx.chunks_exact(n)) {
-            let [g, kept_dh] = split_mut(kept, n);
+        self.grads.state.fill(T::ZERO);
+        let grads = self.grads.gx.chunks_exact_mut(n).zip(self.grads.gh.chunks_exact_mut(n));
+        let rows = self.dnext.chunks_exact(n).zip(self.cached.chunks_exact_mut(2 * n));
+        for (((dx, dg), (dh, cached)), x) in grads.zip(rows).zip(self.before.gx.chunks_exact(n)) {
+            let [g, cached_dh] = split_mut(cached, n);
             for i in 0..n {
                 dx[i] = dh[i] * (a[i] * g[i] + c[i]);
                 dg[i] = dh[i] * (a[i] * x[i] + b[i]);
-                kept_dh[i] = dh[i];
+                cached_dh[i] = dh[i];
             }
         }
     }

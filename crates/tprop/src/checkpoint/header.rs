@@ -19,12 +19,12 @@ const DEEPEST: usize = 8;
 pub(super) struct Header {
     pub meta: BTreeMap<String, String>,
     /// In the order of their bytes, without gaps.
-    pub tensors: Vec<Place>,
+    pub tensors: Vec<TensorInfo>,
 }
 
 /// A tensor of the file.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct TensorInfo {
     pub name: String,
     pub dims: Vec<usize>,
     pub kind: &'static str,
@@ -37,7 +37,7 @@ pub(super) fn parse(json: &[u8], data: u64) -> Result<Header, String> {
     // Tensors without values may share a place.
     tensors.sort_by(|(a, x), (b, y)| (x.data_offsets, a).cmp(&(y.data_offsets, b)));
     let mut at = 0;
-    let mut places = Vec::with_capacity(tensors.len());
+    let mut known = Vec::with_capacity(tensors.len());
     for (name, Info { dtype, shape: Dims(dims), data_offsets: (from, to) }) in tensors {
         let (kind, width) = match dtype {
             Dtype::F32 => ("F32", 4),
@@ -48,12 +48,12 @@ pub(super) fn parse(json: &[u8], data: u64) -> Result<Header, String> {
             return Err(format!("tensor {} does not fit its place", crate::vocab::printable(&name)));
         }
         at = to;
-        places.push(Place { name, dims, kind, bytes: (to - from) as usize });
+        known.push(TensorInfo { name, dims, kind, bytes: (to - from) as usize });
     }
     if at != data {
         return Err(format!("its tensors have {at} bytes, but {data} follow the header"));
     }
-    Ok(Header { meta, tensors: places })
+    Ok(Header { meta, tensors: known })
 }
 
 #[derive(Deserialize)]

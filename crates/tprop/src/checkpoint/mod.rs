@@ -4,17 +4,17 @@
 //! `train.…`; counters and exact numbers in the metadata; and a SHA-256 over every byte of the file (its own 64 digits taken as zeros).
 //!
 //! Three thoughts, three files: this one is the format, [`store`] the folder and the order in which files appear and vanish in it,
-//! [`saver`] the thread that writes while training goes on.
+//! [`saver`] the thread that writes while training continues.
 
 mod header;
 pub mod saver;
 pub mod store;
-mod walk;
+mod visit;
 
 pub use saver::{Job, Saver};
 pub use store::{BEST, CheckpointError, Kind, Newest, Store, read};
-pub(crate) use walk::Health;
-pub use walk::{SnapshotReader, SnapshotWriter, walk_params};
+pub(crate) use visit::Health;
+pub use visit::{SnapshotReader, SnapshotWriter, visit_params};
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
@@ -98,7 +98,7 @@ impl Snapshot {
         (self.head().0.len() + self.tensors.iter().map(|t| t.bytes.len()).sum::<usize>()) as u64
     }
 
-    /// Writes the file piece by piece, without a second copy of it in memory. Returns its hash.
+    /// Writes the file chunk by chunk, without a second copy of it in memory. Returns its hash.
     ///
     /// # Errors
     /// If `out` fails.
@@ -203,7 +203,7 @@ impl Snapshot {
     /// If a tensor is missing or has another shape.
     pub fn restore_params<T: Real>(&self, prefix: &str, params: &mut Params<T>) -> Result<(), String> {
         let mut reader = SnapshotReader::new(self);
-        walk_params(prefix, params, &mut reader);
+        visit_params(prefix, params, &mut reader);
         reader.finish()
     }
 }
@@ -239,10 +239,10 @@ fn hashes(input: &mut impl Read, length: u64) -> Result<(String, String), ReadEr
     let mut left = length - 8 - head.len() as u64;
     let mut buffer = vec![0; 1 << 20];
     while left > 0 {
-        let piece = &mut buffer[..left.min(1 << 20) as usize];
-        input.read_exact(piece)?;
-        digest.update(&piece);
-        left -= piece.len() as u64;
+        let chunk = &mut buffer[..left.min(1 << 20) as usize];
+        input.read_exact(chunk)?;
+        digest.update(&chunk);
+        left -= chunk.len() as u64;
     }
     Ok((hex(&digest.finalize()), String::from_utf8_lossy(&stated).into_owned()))
 }

@@ -1,4 +1,4 @@
-//! Writes checkpoints while training goes on.
+//! Writes checkpoints while training continues.
 //!
 //! Training hands over a copy of the state and is free again. One state may be on its way to the disk and one may wait; a newer one
 //! takes the place of the one that waits (it would be pruned soon anyway), but the best so far is never lost by that. What went wrong on
@@ -51,7 +51,7 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Writes into a store, of which the last `keep` files and the best are kept.
+    /// Writes into a store, of which the last `keep` files and the best stay.
     pub fn start(store: Store, keep: usize) -> Self {
         Self::with(move |job| write(&store, keep, job))
     }
@@ -136,7 +136,7 @@ impl Drop for Saver {
     }
 }
 
-/// The state to go on from comes first: whoever comes back to it finds in it that it is the best, and writes that file again.
+/// The state to resume from comes first: whoever comes back to it finds in it that it is the best, and writes that file again.
 fn write(store: &Store, keep: usize, mut job: Job) -> Result<(), CheckpointError> {
     if let Some(record) = &job.first {
         let path = store.dir().to_owned();
@@ -160,7 +160,7 @@ mod tests {
         Job { snapshot, best, first: None }
     }
 
-    /// A saver that writes only when told to, and what it has begun to write.
+    /// A saver that writes only on demand, and what it has begun to write.
     fn gated() -> (Saver, mpsc::Sender<bool>, mpsc::Receiver<(u64, bool)>) {
         let (go, gate) = mpsc::channel::<bool>();
         let (begun, seen) = mpsc::channel();

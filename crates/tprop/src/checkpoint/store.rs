@@ -61,10 +61,10 @@ impl CheckpointError {
     }
 }
 
-/// What a checkpoint is kept for.
+/// What a checkpoint is saved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// To go on from.
+    /// To resume from.
     Step,
     /// The best validation perplexity.
     Best,
@@ -193,8 +193,8 @@ impl Store {
         }
         // Files of the first versions do not say their kind.
         if kind.is_some_and(|kind| kind != if best { "best" } else { "step" }) {
-            let other = if best { "one to go on from" } else { "the best" };
-            return Some(format!("a checkpoint of {step} that was kept as {other}; it has been renamed or swapped"));
+            let other = if best { "one to resume from" } else { "the best" };
+            return Some(format!("a checkpoint of {step} that was saved as {other}; it has been renamed or swapped"));
         }
         if !best && name.starts_with("step-") && Some(name) != snapshot.count("train.step").map(Self::name).as_deref() {
             return Some(format!("a checkpoint of {step}; it has been renamed or swapped"));
@@ -238,7 +238,7 @@ impl Store {
         Err(CheckpointError::None { dir: self.dir.clone(), tried })
     }
 
-    /// Renames files that cannot be used to `….bad`, so that they are not counted among those that are kept.
+    /// Renames files that cannot be used to `….bad`, so that they are not counted among those that stay.
     ///
     /// # Errors
     /// If the file system fails.

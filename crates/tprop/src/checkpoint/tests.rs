@@ -1,5 +1,5 @@
 use super::*;
-use crate::params::Walk;
+use crate::params::Visit;
 use crate::rng::Draws;
 
 fn sample() -> Snapshot {
@@ -9,8 +9,8 @@ fn sample() -> Snapshot {
     let mut values: Vec<f32> = (0..12).map(|i| i as f32 / 7.0).collect();
     w.tensor("a.weight", 3, 4, &mut values);
     w.tensor("a.bias", 0, 12, &mut values);
-    Walk::<f32>::count(&mut w, "steps", &mut 17);
-    Walk::<f32>::real(&mut w, "best", &mut 0.1);
+    Visit::<f32>::count(&mut w, "steps", &mut 17);
+    Visit::<f32>::real(&mut w, "best", &mut 0.1);
     s
 }
 
@@ -21,8 +21,8 @@ fn what_was_written_comes_back() {
     assert_eq!(back, s);
     let mut r = SnapshotReader::new(&back);
     let (mut n, mut x, mut values) = (0, 0.0, vec![0f32; 12]);
-    Walk::<f32>::count(&mut r, "steps", &mut n);
-    Walk::<f32>::real(&mut r, "best", &mut x);
+    Visit::<f32>::count(&mut r, "steps", &mut n);
+    Visit::<f32>::real(&mut r, "best", &mut x);
     r.tensor("a.weight", 3, 4, &mut values);
     assert_eq!((n, x, values[11]), (17, 0.1, 11.0 / 7.0));
     assert!(r.finish().is_ok());

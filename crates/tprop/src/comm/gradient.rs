@@ -50,12 +50,12 @@ pub struct ShareChunk {
 impl<T: Real> GradientSum<T> {
     /// For one rank's shares; `several`: a share may have several chunks.
     pub fn new(model: &Model<T>, shares: &Shares, several: bool) -> Self {
-        let plan = model.plan();
+        let shapes = model.shapes();
         let sparse = model.sparse();
         let groups = model.groups().into_iter().map(|ids| {
-            let span = plan.entry(ids[0]).range().start..plan.entry(*ids.last().expect("a tensor")).range().end;
-            debug_assert_eq!(span.len(), ids.iter().map(|&id| plan.entry(id).range().len()).sum::<usize>());
-            let rows = (sparse == Some(ids[0])).then(|| (plan.entry(ids[0]).rows, plan.entry(ids[0]).cols));
+            let span = shapes.entry(ids[0]).range().start..shapes.entry(*ids.last().expect("a tensor")).range().end;
+            debug_assert_eq!(span.len(), ids.iter().map(|&id| shapes.entry(id).range().len()).sum::<usize>());
+            let rows = (sparse == Some(ids[0])).then(|| (shapes.entry(ids[0]).rows, shapes.entry(ids[0]).cols));
             Group { ids, span, rows }
         });
         let mut stack = Stack::new(shares.count());

@@ -2,7 +2,7 @@
 //!
 //! A [`Comm`] sends messages and no more: bytes go from rank to rank, in order for each pair and topic, and sending
 //! never waits. Everything else is written with that: lists from all ranks ([`gather`]), one rank's bytes for all
-//! ([`spread`]), boundary states for a neighbour ([`exchange`]), and gradients, summed in a fixed tree of *shares*
+//! ([`broadcast`]), boundary states for a neighbour ([`exchange`]), and gradients, summed in a fixed tree of *shares*
 //! ([`shares`], [`gradient`]), so that the result does not depend on how many ranks there are, bit for bit.
 
 mod counted;
@@ -30,7 +30,7 @@ impl Topic {
     /// Lists from all ranks.
     pub const GATHER: Topic = Topic(1);
     /// One rank's bytes for all.
-    pub const SPREAD: Topic = Topic(2);
+    pub const BROADCAST: Topic = Topic(2);
     /// End states, for the rank with the next blocks.
     pub const ENDS: Topic = Topic(3);
     /// Gradients in the next rank's first states.
@@ -55,7 +55,7 @@ impl Topic {
     pub fn name(self) -> String {
         match self {
             Topic::GATHER => "list".into(),
-            Topic::SPREAD => "for all".into(),
+            Topic::BROADCAST => "for all".into(),
             Topic::ENDS => "end states".into(),
             Topic::GRADIENTS => "gradients in the next rank's states".into(),
             Topic::STARTS => "first states".into(),
@@ -161,14 +161,14 @@ fn unpack(mut all: &[u8]) -> Vec<Vec<u8>> {
 pub const GATHER_HEAD: usize = 8;
 
 /// Rank 0's bytes, for all; the others' are not looked at. A rank hands them on to those 1, 2, 4, … behind it.
-pub fn spread(comm: &dyn Comm, mut bytes: Vec<u8>) -> Vec<u8> {
+pub fn broadcast(comm: &dyn Comm, mut bytes: Vec<u8>) -> Vec<u8> {
     let (rank, size) = (comm.rank(), comm.size());
     let mut far = 1;
     while far < size {
         if rank < far && rank + far < size {
-            comm.send(rank + far, Topic::SPREAD, bytes.clone());
+            comm.send(rank + far, Topic::BROADCAST, bytes.clone());
         } else if (far..2 * far).contains(&rank) {
-            bytes = comm.receive(rank - far, Topic::SPREAD);
+            bytes = comm.receive(rank - far, Topic::BROADCAST);
         }
         far *= 2;
     }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_gather_and_spread_in_order() {
+    fn ranks_gather_and_broadcast_in_order() {
         for size in [1, 2, 3, 4, 5, 7, 8] {
             std::thread::scope(|scope| {
                 for comm in Team::new(size) {
@@ -245,7 +245,7 @@ mod tests {
                         assert_eq!(numbers, (0..2 * size).map(|i| (i / 2) as f64).collect::<Vec<_>>());
                         assert_eq!(largest(&comm, -(r as f64)), 0.0);
                         assert_eq!(largest(&comm, r as f64), (size - 1) as f64);
-                        assert_eq!(spread(&comm, vec![r as u8, 7]), [0, 7]);
+                        assert_eq!(broadcast(&comm, vec![r as u8, 7]), [0, 7]);
                     });
                 }
             });

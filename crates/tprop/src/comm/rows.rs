@@ -1,32 +1,32 @@
-//! Rows of the state that are spread over the ranks, for checkpoints: a checkpoint holds all of them in order, as that of a lone process,
+//! Rows of the state that are divided among the ranks, for checkpoints: a checkpoint holds all of them in order, as that of a lone process,
 //! so it can be resumed on another number of ranks.
 
 use super::{Comm, Topic, receive_numbers, send_numbers};
-use crate::params::{Rows, Walk};
+use crate::params::{Rows, Visit};
 use crate::real::Real;
 
-/// Shows a walker the rows of all ranks on rank 0, and what it is shown otherwise everywhere. All ranks walk together.
+/// Shows a walker the rows of all ranks on rank 0, and what it is shown otherwise everywhere. All ranks visit together.
 #[derive(Debug)]
 pub struct Collect<'a, W: ?Sized> {
     /// The ranks.
     pub comm: &'a dyn Comm,
     /// Copies what it is shown.
-    pub walk: &'a mut W,
+    pub visit: &'a mut W,
 }
 
-impl<T: Real, W: Walk<T> + ?Sized> Walk<T> for Collect<'_, W> {
+impl<T: Real, W: Visit<T> + ?Sized> Visit<T> for Collect<'_, W> {
     fn count(&mut self, name: &str, value: &mut u64) {
-        self.walk.count(name, value);
+        self.visit.count(name, value);
     }
     fn real(&mut self, name: &str, value: &mut f64) {
-        self.walk.real(name, value);
+        self.visit.real(name, value);
     }
     fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]) {
-        self.walk.tensor(name, rows, cols, values);
+        self.visit.tensor(name, rows, cols, values);
     }
     fn rows(&mut self, name: &str, rows: Rows, cols: usize, values: &mut [T]) {
         if self.comm.size() == 1 {
-            return self.walk.rows(name, rows, cols, values);
+            return self.visit.rows(name, rows, cols, values);
         }
         let held = values.len() / rows.repeat;
         let own: Vec<T> = values.chunks_exact(held).flat_map(|v| &v[..rows.own * cols]).copied().collect();
@@ -51,7 +51,7 @@ impl<T: Real, W: Walk<T> + ?Sized> Walk<T> for Collect<'_, W> {
                 all[first..first + len].copy_from_slice(part);
             }
         }
-        self.walk.tensor(name, rows.repeat * rows.all, cols, &mut all);
+        self.visit.tensor(name, rows.repeat * rows.all, cols, &mut all);
     }
 }
 
@@ -61,25 +61,25 @@ pub struct Deal<'a, W: ?Sized> {
     /// The ranks.
     pub comm: &'a dyn Comm,
     /// Puts values back.
-    pub walk: &'a mut W,
+    pub visit: &'a mut W,
 }
 
-impl<T: Real, W: Walk<T> + ?Sized> Walk<T> for Deal<'_, W> {
+impl<T: Real, W: Visit<T> + ?Sized> Visit<T> for Deal<'_, W> {
     fn count(&mut self, name: &str, value: &mut u64) {
-        self.walk.count(name, value);
+        self.visit.count(name, value);
     }
     fn real(&mut self, name: &str, value: &mut f64) {
-        self.walk.real(name, value);
+        self.visit.real(name, value);
     }
     fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]) {
-        self.walk.tensor(name, rows, cols, values);
+        self.visit.tensor(name, rows, cols, values);
     }
     fn rows(&mut self, name: &str, rows: Rows, cols: usize, values: &mut [T]) {
         if self.comm.size() == 1 {
-            return self.walk.rows(name, rows, cols, values);
+            return self.visit.rows(name, rows, cols, values);
         }
         let mut all = vec![T::ZERO; rows.repeat * rows.all * cols];
-        self.walk.tensor(name, rows.repeat * rows.all, cols, &mut all);
+        self.visit.tensor(name, rows.repeat * rows.all, cols, &mut all);
         // Copies of the next rank's first rows stand right behind this rank's own.
         let held = values.len() / rows.repeat;
         for (values, all) in values.chunks_exact_mut(held).zip(all.chunks_exact(rows.all * cols)) {

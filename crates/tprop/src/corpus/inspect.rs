@@ -1,4 +1,4 @@
-//! What is in a file: counts, frequent pieces, coverage, a few lines.
+//! What is in a file: counts, frequent symbols, coverage, a few lines.
 
 use super::{CorpusError, read};
 use crate::vocab::{Cutting, Level, Vocab, printable};
@@ -41,10 +41,10 @@ const SAMPLE_CHARS: usize = 160;
 /// As [`super::load`] for the same file; an empty file is not an error here.
 pub fn inspect(path: &Path, level: Level) -> Result<Inspection, CorpusError> {
     let cutting = Cutting { level, eos: true, underscores: false };
-    let mut pieces = read::Pieces::new(cutting);
+    let mut symbols = read::SymbolTable::new(cutting);
     let mut counts: Vec<u64> = Vec::new();
     let mut tokens = 0;
-    let extent = pieces.scan(read::open(path)?, path, &mut |token, _| {
+    let extent = symbols.scan(read::open(path)?, path, &mut |token, _| {
         let token = token as usize;
         if token >= counts.len() {
             counts.resize(token + 1, 0);
@@ -52,7 +52,7 @@ pub fn inspect(path: &Path, level: Level) -> Result<Inspection, CorpusError> {
         counts[token] += 1;
         tokens += 1;
     })?;
-    let words: Vec<String> = match pieces.into_words().0 {
+    let words: Vec<String> = match symbols.into_words().0 {
         Some(words) => words.into_iter().map(String::from).collect(),
         None => Vocab::bytes(true).words().to_vec(),
     };

@@ -26,7 +26,7 @@ use crate::tokens::{Text, Tokens};
 use crate::vocab::{Cutting, EOS, UNK, Vocab, hex};
 use crate::words;
 use find::Found;
-use read::Pieces;
+use read::SymbolTable;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -265,12 +265,12 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
         eos: config.eos.unwrap_or(!text8),
         underscores: config.underscores.unwrap_or(set.is_some_and(|set| set.name == "ptb-char")),
     };
-    let mut pieces = Pieces::new(cutting);
+    let mut symbols = SymbolTable::new(cutting);
     let (mut splits, division) = match &found {
         Found::Files { files, .. } => {
             let mut splits = [Tokens::new(), Tokens::new(), Tokens::new()];
             for ((tokens, path), split) in splits.iter_mut().zip(files).zip(Split::ALL) {
-                pieces.read(path, tokens)?;
+                symbols.read(path, tokens)?;
                 long_enough(tokens, path, split)?;
             }
             (splits, Division::Files)
@@ -283,7 +283,7 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
             };
             let (division, cuts) = rule.unzip();
             let mut tokens = Tokens::new();
-            let cuts = pieces.read_with_cuts(path, &mut tokens, &cuts.unwrap_or_default())?;
+            let cuts = symbols.read_with_cuts(path, &mut tokens, &cuts.unwrap_or_default())?;
             match division {
                 Some(division) => {
                     let splits = at_cuts(tokens, &cuts);
@@ -296,12 +296,12 @@ pub fn load(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
                     let needed = 20 * NEEDED;
                     return Err(CorpusError::Indivisible { path: path.clone(), tokens: tokens.len(), needed });
                 }
-                None => ninety(tokens, pieces.line_end()),
+                None => ninety(tokens, symbols.line_end()),
             }
         }
     };
     let min_count = config.min_count.unwrap_or(if text8 && level == Level::Word { 11 } else { 1 });
-    let vocab = number(pieces, &mut splits, config, min_count)?;
+    let vocab = number(symbols, &mut splits, config, min_count)?;
     splits[0].truncate(config.max_tokens.unwrap_or(usize::MAX));
     Ok(Corpus::new(vocab, splits, source.clone(), division))
 }
@@ -354,14 +354,14 @@ fn built_in(config: &CorpusConfig, synth: &SynthConfig) -> Result<Corpus, Corpus
     } else {
         // Cut in another way it is another language, whose best reader we do not know: its text is read like a file.
         let cutting = Cutting { level: config.level, eos: config.eos.unwrap_or(true), underscores: false };
-        let mut pieces = Pieces::new(cutting);
+        let mut symbols = SymbolTable::new(cutting);
         let name = PathBuf::from("built-in");
         for tokens in &mut splits {
             let text = words.decode(&*tokens);
             *tokens = Tokens::new();
-            pieces.read_from(text.as_bytes(), &name, tokens, &[])?;
+            symbols.read_from(text.as_bytes(), &name, tokens, &[])?;
         }
-        (number(pieces, &mut splits, config, config.min_count.unwrap_or(1))?, None)
+        (number(symbols, &mut splits, config, config.min_count.unwrap_or(1))?, None)
     };
     splits[0].truncate(config.max_tokens.unwrap_or(usize::MAX));
     let mut corpus = Corpus::new(vocab, splits, "built-in".to_owned(), Division::Generated);
@@ -400,12 +400,12 @@ fn ninety(mut tokens: Tokens, line_end: Option<u32>) -> ([Tokens; 3], Division) 
 
 /// Makes the vocabulary of the counts and renumbers the tokens, which so far are numbered by first occurrence.
 fn number(
-    pieces: Pieces,
+    symbols: SymbolTable,
     splits: &mut [Tokens; 3],
     config: &CorpusConfig,
     min_count: usize,
 ) -> Result<Vocab, CorpusError> {
-    let (words, cutting) = match pieces.into_words() {
+    let (words, cutting) = match symbols.into_words() {
         (None, cutting) => return Ok(Vocab::bytes(cutting.eos)),
         (Some(words), cutting) => (words, cutting),
     };

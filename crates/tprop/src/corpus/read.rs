@@ -1,29 +1,29 @@
-//! Reads text in chunks and gives each different piece a number, in the order of first occurrence.
+//! Reads text in chunks and gives each different symbol a number, in the order of first occurrence.
 
 use super::CorpusError;
 use crate::tokens::Tokens;
-use crate::vocab::{Cutter, Cutting, EOS, Level, Piece};
+use crate::vocab::{Cutter, Cutting, EOS, Level, Symbol};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Longest word, in bytes: far above any real one, so that a text without spaces is told from one with them.
+/// Longest word, in bytes: far above any real one, so that a text without spaces is distinguished from one with them.
 const LONGEST_WORD: usize = 1 << 16;
 /// Most different words; a billion words of English have fewer, and memory stays near 2 GB.
 const MOST_WORDS: usize = 1 << 24;
 const CHUNK: usize = 1 << 18;
 
-/// The different pieces seen so far.
-pub(super) struct Pieces {
+/// The different symbols seen so far.
+pub(super) struct SymbolTable {
     cutting: Cutting,
     index: HashMap<Box<str>, u32>,
     line_end: Option<u32>,
-    /// Numbers of the ASCII characters: at character level most pieces are found here.
+    /// Numbers of the ASCII characters: at character level most symbols are found here.
     ascii: [u32; 128],
 }
 
-/// What a reading has seen besides its pieces.
+/// What a reading has seen besides its symbols.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extent {
     pub bytes: u64,
@@ -34,7 +34,7 @@ pub(super) struct Extent {
 
 const NONE: u32 = u32::MAX;
 
-impl Pieces {
+impl SymbolTable {
     pub fn new(cutting: Cutting) -> Self {
         Self { cutting, index: HashMap::new(), line_end: None, ascii: [NONE; 128] }
     }
@@ -47,7 +47,7 @@ impl Pieces {
         }
     }
 
-    /// The words by number (none at byte level, where pieces are their own numbers).
+    /// The words by number (none at byte level, where symbols are their own numbers).
     pub fn into_words(self) -> (Option<Vec<Box<str>>>, Cutting) {
         if self.cutting.level == Level::Byte {
             return (None, self.cutting);
@@ -59,7 +59,7 @@ impl Pieces {
         (Some(words), self.cutting)
     }
 
-    /// Appends the numbers of a file's pieces to `tokens`.
+    /// Appends the numbers of a file's symbols to `tokens`.
     pub fn read(&mut self, path: &Path, tokens: &mut Tokens) -> Result<(), CorpusError> {
         self.read_with_cuts(path, tokens, &[]).map(|_| ())
     }
@@ -99,7 +99,7 @@ impl Pieces {
         Ok(places)
     }
 
-    /// Hands the number of each piece and the byte where it begins to `sink`.
+    /// Hands the number of each symbol and the byte where it begins to `sink`.
     pub fn scan(
         &mut self,
         reader: impl Read,
@@ -121,9 +121,9 @@ impl Pieces {
         }
         let mut cutter = Cutter::new(self.cutting, LONGEST_WORD);
         let mut too_many = false;
-        let mut take = |piece: Piece<'_>, at: u64| {
-            extent.has_text = extent.has_text || matches!(piece, Piece::Word(word) if !word.trim().is_empty());
-            match self.piece(piece) {
+        let mut take = |symbol: Symbol<'_>, at: u64| {
+            extent.has_text = extent.has_text || matches!(symbol, Symbol::Word(word) if !word.trim().is_empty());
+            match self.symbol(symbol) {
                 Some(number) => sink(number, at),
                 None => too_many = true,
             }
@@ -145,10 +145,10 @@ impl Pieces {
         }
     }
 
-    /// The number of a piece; none if there would be too many of them.
-    fn piece(&mut self, piece: Piece<'_>) -> Option<u32> {
-        let word = match piece {
-            Piece::LineEnd => {
+    /// The number of a symbol; none if there would be too many of them.
+    fn symbol(&mut self, symbol: Symbol<'_>) -> Option<u32> {
+        let word = match symbol {
+            Symbol::LineEnd => {
                 if let Some(number) = self.line_end {
                     return Some(number);
                 }
@@ -156,7 +156,7 @@ impl Pieces {
                 self.line_end = self.number(word);
                 return self.line_end;
             }
-            Piece::Word(word) => word,
+            Symbol::Word(word) => word,
         };
         if let &[byte @ 0..128] = word.as_bytes() {
             let known = self.ascii[usize::from(byte)];
@@ -253,7 +253,7 @@ impl<'a, R: Read> Chunks<'a, R> {
             Ok(_) => (bytes.len(), None),
             Err(e) => {
                 let valid = e.valid_up_to();
-                // A character may go on in the next chunk, but not behind the end of the file.
+                // A character may continue in the next chunk, but not behind the end of the file.
                 (valid, Some(bytes[valid]).filter(|_| e.error_len().is_some() || self.ended))
             }
         };

@@ -1,4 +1,4 @@
-//! Kullback–Leibler divergence between rows of logits, with its slopes. Rows run on all threads, each in a fixed number of lanes.
+//! Kullback–Leibler divergence between rows of logits, with its gradients. Rows run on all threads, each in a fixed number of lanes.
 
 use super::{Kernel, vectorize};
 use crate::real::Real;

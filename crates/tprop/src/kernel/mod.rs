@@ -1,7 +1,7 @@
 //! Fused arithmetic. The only place besides [`crate::mat`] where `unsafe` is allowed.
 //!
 //! Contract of everything here: a result depends on the operands alone, never on the number of threads, on how
-//! the work was cut into pieces, or on the SIMD path. Element-wise work rounds each element by itself; products sum
+//! the work was cut into chunks, or on the SIMD path. Element-wise work rounds each element by itself; products sum
 //! over `k` in one chain of fused multiply-adds per element; reductions run in a fixed number of lanes.
 
 mod divergence;

@@ -71,7 +71,7 @@ pub fn set_path(path: Path) -> bool {
     ok
 }
 
-/// A piece of element-wise work. Mark `run` `#[inline(always)]`, so that [`vectorize`] compiles it for each path.
+/// Element-wise work. Mark `run` `#[inline(always)]`, so that [`vectorize`] compiles it for each path.
 pub trait Kernel {
     /// What comes out.
     type Out;

@@ -11,7 +11,7 @@ pub(crate) const CHUNK: usize = 1 << 16;
 
 /// An optimiser's rule for one element; `state` holds as many values as the rule keeps.
 trait Rule<T: Real, const N: usize>: Copy + Sync {
-    /// The new parameter, from the old one and the clipped slope.
+    /// The new parameter, from the old one and the clipped gradient.
     fn step(self, p: T, state: [&mut T; N], g: T) -> T;
 }
 
@@ -66,7 +66,7 @@ impl<T: Real> Rule<T, 0> for Sgd<T> {
     }
 }
 
-/// Plain descent: p ← p − lr · g, where g is the slope times `clip`, here and in all that follow.
+/// Plain descent: p ← p − lr · g, where g is the gradient times `clip`, here and in all that follow.
 pub fn sgd<T: Real>(p: &mut [T], g: &[T], lr: T, clip: T) {
     run(p, [], g, clip, Sgd { lr });
 }

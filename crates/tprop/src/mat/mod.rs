@@ -221,13 +221,13 @@ pub fn product_par<T: Real>(c: MatMut<T>, start: Start<T>, a: Mat<T>, b: &Packed
     let width = b.width();
     let (by_rows, unit) = if c.rows >= c.cols { (true, 12) } else { (false, width) };
     let side = if by_rows { c.rows } else { c.cols };
-    let pieces = (threads * 4).min(work / (PARALLEL_FROM / 2)).max(threads);
-    let piece = side.div_ceil(pieces).next_multiple_of(unit);
+    let chunks = (threads * 4).min(work / (PARALLEL_FROM / 2)).max(threads);
+    let chunk = side.div_ceil(chunks).next_multiple_of(unit);
     let shared = Shared(c.data.as_mut_ptr());
     let stride = c.stride;
-    (0..side.div_ceil(piece)).into_par_iter().for_each(|i| {
-        let (from, to) = (i * piece, side.min((i + 1) * piece));
-        // SAFETY: the shapes agree, C is borrowed mutably, and the pieces of different tasks do not overlap.
+    (0..side.div_ceil(chunk)).into_par_iter().for_each(|i| {
+        let (from, to) = (i * chunk, side.min((i + 1) * chunk));
+        // SAFETY: the shapes agree, C is borrowed mutably, and the chunks of different tasks do not overlap.
         unsafe {
             if by_rows {
                 part(shared.at(from * stride), stride, start, a.rows_range(from, to), b, 0, b.n);

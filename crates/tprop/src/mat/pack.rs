@@ -20,7 +20,7 @@ pub fn pack<T: Real>(path: Path, out: &mut [T], width: usize, b: Mat<T>) {
     }
 }
 
-/// Rows of the panel are pieces of rows of B.
+/// Rows of the panel are parts of rows of B.
 fn copy_rows<T: Real>(panel: &mut [T], width: usize, part: Mat<T>) {
     for (k, row) in panel.chunks_exact_mut(width).enumerate() {
         let from = &part.data[k * part.row_stride..][..part.cols];

@@ -12,7 +12,7 @@ use crate::clock::{Clock, Part};
 use crate::comm::gradient::ShareChunk;
 use crate::comm::{Comm, GradientSum, Shares, Unit, gather_numbers};
 use crate::model::{Model, ThetaGradient};
-use crate::params::{Grads, Rows, Walk};
+use crate::params::{Grads, Rows, Visit};
 use crate::real::Real;
 
 /// Truncated BPTT.
@@ -212,23 +212,23 @@ impl<T: Real> Method<T> for Bptt<T> {
         (self.windows * self.config.streams * self.config.window) as u64
     }
 
-    fn walk(&mut self, walk: &mut dyn Walk<T>) {
-        walk.count("bptt.at", &mut self.at);
-        walk.count("bptt.held", &mut self.held);
+    fn visit(&mut self, visit: &mut dyn Visit<T>) {
+        visit.count("bptt.at", &mut self.at);
+        visit.count("bptt.held", &mut self.held);
         // Between two updates these are spent, so it does not matter that there may be more shares.
         let (positions, all) = self.nats.split_at_mut(self.config.window);
-        walk.real("bptt.nats", &mut all[0]);
+        visit.real("bptt.nats", &mut all[0]);
         for (i, nats) in positions.iter_mut().enumerate() {
-            walk.real(&format!("bptt.nats.{i}"), nats);
+            visit.real(&format!("bptt.nats.{i}"), nats);
         }
         let own = self.streams.len();
         let rows = Rows { repeat: 1, first: self.streams.start, own, all: self.config.streams };
-        walk.rows("bptt.carried", rows, self.carried.len() / own, &mut self.carried);
+        visit.rows("bptt.carried", rows, self.carried.len() / own, &mut self.carried);
         // Otherwise nobody looks in between two windows.
         if self.shares.may_pause()
             && let Some(total) = self.total.whole_mut()
         {
-            total.walk("bptt.total", walk);
+            total.visit("bptt.total", visit);
         }
     }
 

@@ -406,9 +406,9 @@ words! { LossOn { "predicted" => Predicted, "free" => Free } }
 /// Where a window's states come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Init {
-    /// The rest state everywhere.
+    /// The initial state everywhere.
     Zero,
-    /// Sweeps over all blocks at once, the first from the rest state.
+    /// Sweeps over all blocks at once, the first from the initial state.
     Parallel {
         /// Number of sweeps.
         sweeps: usize,
@@ -495,9 +495,9 @@ pub struct StateConfig {
     pub rate: f64,
     /// The rule.
     pub rule: StateRule,
-    /// Slope per block, S·M·∂L/∂s, or ∂L/∂s as it is.
+    /// Gradient per block, S·M·∂L/∂s, or ∂L/∂s as it is.
     pub scale: StateScale,
-    /// Largest norm of a block's slope; 0 is off.
+    /// Largest norm of a block's gradient; 0 is off.
     pub clip: f64,
     /// Stop the steps of a window once the states move less than this (root mean square); 0 is off.
     pub tolerance: f64,
@@ -520,7 +520,7 @@ pub enum StateRule {
 
 words! { StateRule { "sgd" => Sgd, "adagrad" => Adagrad } }
 
-/// Which slope the state rule sees.
+/// Which gradient the state rule sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateScale {
     /// S·M·∂L/∂s: a step does not shrink with the number of blocks.

@@ -22,7 +22,7 @@ use crate::comm::Comm;
 use crate::model::Model;
 use crate::objective::CouplingSums;
 use crate::optim::Optimiser;
-use crate::params::{Params, Walk};
+use crate::params::{Params, Visit};
 use crate::real::Real;
 use crate::tokens::Text;
 use crate::window::Streams;
@@ -103,7 +103,7 @@ pub enum Advance {
     },
 }
 
-/// A training method. It holds everything that shapes its future and shows it to a [`Walk`].
+/// A training method. It holds everything that shapes its future and shows it to a [`Visit`].
 pub trait Method<T: Real>: Send + std::fmt::Debug {
     /// A new epoch (from 1): the text begins again.
     fn begin_epoch(&mut self, learner: &Learner<T>, epoch: usize);
@@ -131,7 +131,7 @@ pub trait Method<T: Real>: Send + std::fmt::Debug {
     }
 
     /// Shows or restores the whole state.
-    fn walk(&mut self, walk: &mut dyn Walk<T>);
+    fn visit(&mut self, visit: &mut dyn Visit<T>);
 
     /// Time and arithmetic so far.
     fn clock(&mut self) -> &mut crate::clock::Clock;

@@ -24,7 +24,7 @@ mod tape;
 use std::sync::Arc;
 
 use crate::cell::{Cell, CellKind, Tensor};
-use crate::params::{Grads, Id, Params, Plan};
+use crate::params::{Grads, Id, Params, Shapes};
 use crate::real::Real;
 use crate::rng::Draws;
 
@@ -83,7 +83,7 @@ impl ModelConfig {
 #[derive(Debug)]
 pub struct Model<T> {
     config: ModelConfig,
-    plan: Arc<Plan>,
+    shapes: Arc<Shapes>,
     cell: Box<dyn Cell<T>>,
     embed: Id,
     layers: Vec<LayerIds>,
@@ -96,7 +96,7 @@ struct LayerIds {
     w_ih: Id,
     w_hh: Id,
     biases: Option<(Id, Id)>,
-    /// The cell's own vectors stand next to each other in the plan.
+    /// The cell's own vectors stand next to each other in the buffer.
     extras: Option<(Id, usize)>,
     inputs: usize,
 }
@@ -108,27 +108,27 @@ impl<T: Real> Model<T> {
         assert!(!config.tied || config.embed == config.hidden, "tied weights need embed = hidden");
         let cell = config.cell.build::<T>();
         let (h, wide) = (config.hidden, cell.gates() * config.hidden);
-        let mut plan = Plan::default();
-        let embed = plan.matrix("embed.weight", config.vocab, config.embed);
+        let mut shapes = Shapes::default();
+        let embed = shapes.matrix("embed.weight", config.vocab, config.embed);
         let layers = (0..config.layers).map(|l| {
             let inputs = if l == 0 { config.embed } else { h };
-            let w_ih = plan.matrix(format!("rnn.weight_ih_l{l}"), wide, inputs);
-            let w_hh = plan.matrix(format!("rnn.weight_hh_l{l}"), wide, h);
+            let w_ih = shapes.matrix(format!("rnn.weight_ih_l{l}"), wide, inputs);
+            let w_hh = shapes.matrix(format!("rnn.weight_hh_l{l}"), wide, h);
             let biases = cell.biased().then(|| {
-                let b_ih = plan.vector(format!("rnn.bias_ih_l{l}"), wide);
-                (b_ih, plan.vector(format!("rnn.bias_hh_l{l}"), wide))
+                let b_ih = shapes.vector(format!("rnn.bias_ih_l{l}"), wide);
+                (b_ih, shapes.vector(format!("rnn.bias_hh_l{l}"), wide))
             });
             let mut extras = None;
             for name in cell.extras() {
-                let id = plan.vector(format!("rnn.{name}_l{l}"), h);
+                let id = shapes.vector(format!("rnn.{name}_l{l}"), h);
                 extras.get_or_insert((id, cell.extras().len() * h));
             }
             LayerIds { w_ih, w_hh, biases, extras, inputs }
         });
         let layers = layers.collect();
-        let out_weight = if config.tied { embed } else { plan.matrix("out.weight", config.vocab, h) };
-        let out_bias = plan.vector("out.bias", config.vocab);
-        Self { config, plan: Arc::new(plan), cell, embed, layers, out_weight, out_bias }
+        let out_weight = if config.tied { embed } else { shapes.matrix("out.weight", config.vocab, h) };
+        let out_bias = shapes.vector("out.bias", config.vocab);
+        Self { config, shapes: Arc::new(shapes), cell, embed, layers, out_weight, out_bias }
     }
 
     /// What it looks like.
@@ -137,8 +137,8 @@ impl<T: Real> Model<T> {
     }
 
     /// Names and places of the weights.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
+    pub fn shapes(&self) -> &Arc<Shapes> {
+        &self.shapes
     }
 
     /// Output weights (V × H) and bias.
@@ -184,7 +184,7 @@ impl<T: Real> Model<T> {
 
     /// Fresh gradients.
     pub fn grads(&self) -> Grads<T> {
-        Grads::new(&self.plan, self.sparse())
+        Grads::new(&self.shapes, self.sparse())
     }
 
     /// The tensor whose gradient has few rows that are not 0: the embedding, unless it is the output weights too.
@@ -193,9 +193,9 @@ impl<T: Real> Model<T> {
     }
 
     /// Tensors whose gradients become ready together, in the order in which they do: the output layer, the cells from the top down, the
-    /// embedding (with tied weights the output weights are the embedding). Each is a run of the plan.
+    /// embedding (with tied weights the output weights are the embedding). Each is a run of the buffer.
     pub fn groups(&self) -> Vec<Vec<Id>> {
-        let ids: Vec<Id> = self.plan.ids().collect();
+        let ids: Vec<Id> = self.shapes.ids().collect();
         let out = if self.config.tied { vec![self.out_bias] } else { vec![self.out_weight, self.out_bias] };
         let per_layer = (ids.len() - 1 - out.len()) / self.config.layers;
         let layers = ids[1..ids.len() - out.len()].chunks(per_layer).rev().map(<[_]>::to_vec);
@@ -205,10 +205,10 @@ impl<T: Real> Model<T> {
 
     /// Initial weights: a function of the seed and the shape.
     pub fn initial(&self, seed: u64) -> Params<T> {
-        let mut params = Params::zeros(&self.plan);
-        let recurrent = self.cell.spread() / (self.config.hidden as f64).sqrt();
+        let mut params = Params::zeros(&self.shapes);
+        let recurrent = self.cell.init_scale() / (self.config.hidden as f64).sqrt();
         let mut draw = |id: Id, bound: f64, kind: Option<Tensor>| {
-            let entry = self.plan.entry(id);
+            let entry = self.shapes.entry(id);
             let draws = Draws::new(seed, &entry.name);
             let cols = entry.cols;
             for (i, value) in params.get_mut(id).iter_mut().enumerate() {
@@ -241,7 +241,7 @@ impl<T: Real> Model<T> {
     fn extra_ids(&self, ids: &LayerIds) -> impl Iterator<Item = Id> + use<T> {
         let first = ids.extras.map(|(id, _)| id);
         let count = self.cell.extras().len();
-        let plan = self.plan.clone();
-        plan.ids().skip_while(move |id| Some(*id) != first).take(count).collect::<Vec<_>>().into_iter()
+        let shapes = self.shapes.clone();
+        shapes.ids().skip_while(move |id| Some(*id) != first).take(count).collect::<Vec<_>>().into_iter()
     }
 }

@@ -79,10 +79,10 @@ impl<T: Real> Model<T> {
         let products = 2 + usize::from(grads.is_some());
         let theta = grads.map(|grads| {
             let (weight, bias, keep) = grads.add_to_pair(self.out_weight, self.out_bias);
-            softmax::Slopes { weight, bias, keep }
+            softmax::WeightGradients { weight, bias, keep }
         });
         let before = softmax.forward_seconds;
-        softmax.slopes(nats, dh, theta, h, layer, softmax::Targets { words: targets, scale, ignore });
+        softmax.gradients(nats, dh, theta, h, layer, softmax::Targets { words: targets, scale, ignore });
         let forward = softmax.forward_seconds - before;
         clock.count(products * targets.len(), self.config.vocab, self.config.hidden);
         clock.book_both(since, (Part::SoftmaxForward, forward), Part::SoftmaxBackward);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use crate::cell::{Before, Slopes};
+use crate::cell::{Before, CellGradients};
 use crate::clock::Part;
 use crate::kernel;
 use crate::mat::{Mat, MatMut, Start, product, product_par};
@@ -134,7 +134,7 @@ impl<T: Real> Model<T> {
         let wide = self.cell.gates() * h;
         let (below, at) = tape.layers.split_at_mut(l);
         let layer = &mut at[0];
-        let dgx = if self.cell.split_slopes() { &layer.dgx } else { &layer.dgh };
+        let dgx = if self.cell.split_gradients() { &layer.dgx } else { &layer.dgh };
         let dgx_all = Mat::new(dgx, n, wide);
         let (inputs, dinputs) = match below.last_mut() {
             Some(below) => (&below.out, &mut below.dout),
@@ -161,22 +161,22 @@ impl<T: Real> Model<T> {
     fn layer_forward(&self, params: &Params<T>, tape: &mut Tape<T>, l: usize, starts: &[T]) {
         let (ids, layout, h, cell) = (&self.layers[l], tape.layout, self.config.hidden, &self.cell);
         let (steps, group) = (layout.steps, layout.group);
-        let (wide, width, kept) = (cell.gates() * h, self.layer_width(), (cell.kept() * h).max(1));
+        let (wide, width, cached) = (cell.gates() * h, self.layer_width(), (cell.cached() * h).max(1));
         let (state_width, offset) = (self.state_width(), l * width);
         let layer = &mut tape.layers[l];
         let w = layer.packs.get(1, || Mat::new(params.get(ids.w_hh), wide, h).t());
         let bias = ids.biases.map_or(Start::Zero, |(_, b_hh)| Start::Bias(params.get(b_hh)));
         let extras =
-            ids.extras.map_or(&[][..], |(first, len)| &params.all()[self.plan.entry(first).range().start..][..len]);
+            ids.extras.map_or(&[][..], |(first, len)| &params.all()[self.shapes.entry(first).range().start..][..len]);
         let groups = (
             layer.states.par_chunks_mut(group * (steps + 1) * width),
-            layer.kept.par_chunks_mut(group * steps * kept),
+            layer.cached.par_chunks_mut(group * steps * cached),
             layer.out.par_chunks_mut(group * steps * h),
             layer.gh.par_chunks_mut(group * wide),
             layer.gx.par_chunks(group * steps * wide),
             starts.par_chunks(group * state_width),
         );
-        groups.into_par_iter().for_each(|(states, kept_all, out, gh, gx, starts)| {
+        groups.into_par_iter().for_each(|(states, all_cached, out, gh, gx, starts)| {
             let rows = starts.len() / state_width;
             for (state, start) in states.chunks_exact_mut(width).zip(starts.chunks_exact(state_width)) {
                 state.copy_from_slice(&start[offset..][..width]);
@@ -187,8 +187,8 @@ impl<T: Real> Model<T> {
                 product(MatMut::new(gh, rows, wide), bias, Mat::strided(prev, rows, h, width), w);
                 let next = &mut after[..rows * width];
                 let gx = &gx[t * rows * wide..][..rows * wide];
-                let kept = &mut kept_all[t * rows * kept..][..rows * kept];
-                cell.forward(next, kept, Before { hidden: h, state: prev, gx, extras }, gh);
+                let cached = &mut all_cached[t * rows * cached..][..rows * cached];
+                cell.forward(next, cached, Before { hidden: h, state: prev, gx, extras }, gh);
                 let out = &mut out[t * rows * h..][..rows * h];
                 for (out, next) in out.chunks_exact_mut(h).zip(next.chunks_exact(width)) {
                     out.copy_from_slice(&next[..h]);
@@ -210,23 +210,23 @@ impl<T: Real> Model<T> {
     ) {
         let (ids, layout, h, cell) = (&self.layers[l], tape.layout, self.config.hidden, &self.cell);
         let (steps, group) = (layout.steps, layout.group);
-        let (wide, width, kept) = (cell.gates() * h, self.layer_width(), (cell.kept() * h).max(1));
+        let (wide, width, cached) = (cell.gates() * h, self.layer_width(), (cell.cached() * h).max(1));
         let (state_width, offset) = (self.state_width(), l * width);
         let layer = &mut tape.layers[l];
         let w = layer.packs.get(2, || Mat::new(params.get(ids.w_hh), wide, h));
         let extras =
-            ids.extras.map_or(&[][..], |(first, len)| &params.all()[self.plan.entry(first).range().start..][..len]);
-        let split = cell.split_slopes();
+            ids.extras.map_or(&[][..], |(first, len)| &params.all()[self.shapes.entry(first).range().start..][..len]);
+        let split = cell.split_gradients();
         let groups = (
             layer.dgh.par_chunks_mut(group * steps * wide),
             layer.dgx.par_chunks_mut(group * steps * if split { wide } else { 1 }),
-            layer.kept.par_chunks_mut(group * steps * kept),
+            layer.cached.par_chunks_mut(group * steps * cached),
             layer.dstate.par_chunks_mut(2 * group * width),
             layer.dout.par_chunks(group * steps * h),
             layer.gx.par_chunks(group * steps * wide),
             layer.states.par_chunks(group * (steps + 1) * width),
         );
-        groups.into_par_iter().enumerate().for_each(|(g, (dgh, dgx, kept_all, dstate, dout, gx, states))| {
+        groups.into_par_iter().enumerate().for_each(|(g, (dgh, dgx, all_cached, dstate, dout, gx, states))| {
             let rows = layout.group_rows(g).len();
             let (mut dnext, mut dprev) = dstate.split_at_mut(rows * width);
             match d_end {
@@ -250,8 +250,8 @@ impl<T: Real> Model<T> {
                 let step = t * rows * wide..(t + 1) * rows * wide;
                 let before = Before { hidden: h, state, gx: &gx[step.clone()], extras };
                 let dgx = if split { &mut dgx[step.clone()] } else { &mut [][..] };
-                let slopes = Slopes { gx: dgx, gh: &mut dgh[step.clone()], state: dprev };
-                cell.backward(slopes, dnext, next, &mut kept_all[t * rows * kept..][..rows * kept], before);
+                let grads = CellGradients { gx: dgx, gh: &mut dgh[step.clone()], state: dprev };
+                cell.backward(grads, dnext, next, &mut all_cached[t * rows * cached..][..rows * cached], before);
                 let c = MatMut::strided(dprev, rows, h, width);
                 product(c, Start::Keep, Mat::new(&dgh[step], rows, wide), w);
                 std::mem::swap(&mut dnext, &mut dprev);
@@ -294,7 +294,7 @@ impl<T: Real> Model<T> {
         }
         if let Some((first, _)) = ids.extras {
             let sums = grads.sum_into_run(first, self.cell.extras().len());
-            self.cell.extras_back(sums, h, &layer.kept, &layer.gx);
+            self.cell.extras_back(sums, h, &layer.cached, &layer.gx);
         }
     }
 

@@ -17,11 +17,11 @@ impl<T: Real> Model<T> {
             gx: vec![T::ZERO; n * wide],
             gh: vec![T::ZERO; layout.rows * wide],
             states: vec![T::ZERO; layout.rows * (layout.steps + 1) * self.layer_width()],
-            kept: vec![T::ZERO; n * (self.cell.kept() * h).max(1)],
+            cached: vec![T::ZERO; n * (self.cell.cached() * h).max(1)],
             out: vec![T::ZERO; n * h],
             dout: vec![T::ZERO; n * h],
             // A cell whose two gradients agree needs no second buffer; one value a token stands in for it.
-            dgx: vec![T::ZERO; n * if self.cell.split_slopes() { wide } else { 1 }],
+            dgx: vec![T::ZERO; n * if self.cell.split_gradients() { wide } else { 1 }],
             dgh: vec![T::ZERO; n * wide],
             dstate: vec![T::ZERO; 2 * layout.rows * self.layer_width()],
             packs: Packs::default(),
@@ -42,8 +42,8 @@ impl<T: Real> Model<T> {
 
     /// About how much memory a tape needs for each token.
     pub fn tape_bytes_per_token(&self) -> usize {
-        let wide = self.cell.gates() * if self.cell.split_slopes() { 3 } else { 2 };
-        let layer = (wide + self.cell.kept() + self.cell.vectors() + 2) * self.config.hidden;
+        let wide = self.cell.gates() * if self.cell.split_gradients() { 3 } else { 2 };
+        let layer = (wide + self.cell.cached() + self.cell.vectors() + 2) * self.config.hidden;
         (self.config.layers * layer + 2 * self.config.embed) * T::BYTES
     }
 }
@@ -55,7 +55,7 @@ pub(super) struct LayerTape<T> {
     pub(super) gh: Vec<T>,
     /// Group by group: the starts, then the state after each step.
     pub(super) states: Vec<T>,
-    pub(super) kept: Vec<T>,
+    pub(super) cached: Vec<T>,
     /// h of every token, next layer's input.
     pub(super) out: Vec<T>,
     pub(super) dout: Vec<T>,

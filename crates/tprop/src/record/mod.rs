@@ -1,6 +1,6 @@
 //! Events of a run, one JSON line each. Tables, curves and pages are made from these lines alone.
 //!
-//! A record tells what was computed, not how often the program was started: a run that was interrupted and resumed any number of
+//! A record says what was computed, not how often the program was started: a run that was interrupted and resumed any number of
 //! times leaves the same lines, times aside, as one that was not. So a checkpoint has a line when it is due by the settings
 //! (at the beginning, by updates, at an evaluation, at the end), but not when a clock or a signal asked for it. Starts and
 //! resumptions stand in `sessions.jsonl`.
@@ -30,7 +30,7 @@ pub enum Event {
     Eval(Box<Eval>),
     /// The state was handed over to be written.
     Checkpoint(Saved),
-    /// A run goes on from a checkpoint. Written by the first versions only; now in `sessions.jsonl`.
+    /// A run resumes from a checkpoint. Written by the first versions only; now in `sessions.jsonl`.
     Resume(Resumed),
     /// The rate was changed by a schedule or a rollback.
     Rate(RateChange),
@@ -154,7 +154,7 @@ pub struct CouplingMeans {
     pub lambda: f64,
 }
 
-/// A checkpoint. (Its size is not told: it depends on how many digits the time has.)
+/// A checkpoint. (Its size is not recorded: it depends on how many digits the time has.)
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
     /// Updates so far.
@@ -163,7 +163,7 @@ pub struct Saved {
     pub file: String,
 }
 
-/// Where a run went on.
+/// Where a run resumed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resumed {
     /// Updates so far.

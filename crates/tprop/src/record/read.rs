@@ -231,7 +231,7 @@ pub fn before_end(path: &Path, len: u64) -> io::Result<(u64, bool)> {
         }
         match event {
             Event::End(_) => ended = Some(place),
-            // The first versions told of one more checkpoint behind the end.
+            // The first versions recorded one more checkpoint behind the end.
             Event::Checkpoint(_) => {}
             _ => ended = None,
         }

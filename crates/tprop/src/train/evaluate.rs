@@ -7,7 +7,7 @@ use crate::real::Real;
 use crate::record::{CouplingMeans, Eval, Event, RateChange};
 use crate::tokens::Text;
 
-use super::{FAR, TrainError, Trainer, Watch, Why, Wish};
+use super::{FAR, Request, SaveReason, TrainError, Trainer, Watch};
 
 impl<T: Real> Trainer<'_, T> {
     /// Reads a split the way that evaluations do; nothing if a single process is asked to stop meanwhile.
@@ -15,7 +15,7 @@ impl<T: Real> Trainer<'_, T> {
         let (comm, streams) = (self.learner.comm, self.config.eval_streams);
         let params = self.best.as_ref().filter(|_| best).unwrap_or(&self.learner.params);
         let streams = streams.min(text.len().saturating_sub(1)).max(1);
-        let mut stop = || ask_if_alone(comm, || watch.wish() == Wish::Stop);
+        let mut stop = || ask_if_alone(comm, || watch.request() == Request::Stop);
         self.reader.read_unless(self.learner.model, params, text, streams, &mut stop)
     }
 
@@ -95,7 +95,7 @@ impl<T: Real> Trainer<'_, T> {
             let reason = "validation did not improve".to_string();
             watch.event(&Event::Rate(RateChange { step, rate, reason })).map_err(TrainError::Watch)?;
         }
-        self.save(watch, Why::Evaluated { best })
+        self.save(watch, SaveReason::Evaluated { best })
     }
 
     /// The stop rule.

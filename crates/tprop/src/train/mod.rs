@@ -20,7 +20,7 @@ use crate::record::{End, Event, Step};
 use crate::tokens::Text;
 
 pub use state::{forget_best, is_best};
-pub use watch::{Watch, Why, Wish};
+pub use watch::{Request, SaveReason, Watch};
 
 /// Nats per token above those of guessing from which on a run counts as diverged.
 const FAR: f64 = 10.0;
@@ -186,7 +186,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         let learner = Learner {
             model,
             params: model.initial(config.seed),
-            optimiser: Optimiser::new(config.optim, model.plan()),
+            optimiser: Optimiser::new(config.optim, model.shapes()),
             comm,
             tokens: data.train,
         };
@@ -297,7 +297,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         advance
     }
 
-    /// Trains to the end, or until the watcher wishes to stop.
+    /// Trains to the end, or until the watcher asks to stop.
     ///
     /// # Errors
     /// If training diverges, or the watcher fails.
@@ -305,7 +305,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         self.started = Some(Instant::now());
         let before = self.progress.seconds;
         if self.progress.step == 0 && self.progress.begun == 0 && !self.restored {
-            self.save(watch, Why::First)?;
+            self.save(watch, SaveReason::First)?;
         }
         let comm = self.learner.comm;
         let every = (self.method.updates_per_epoch() as u64 / 50).max(1);
@@ -315,7 +315,7 @@ impl<'a, T: Real> Trainer<'a, T> {
                 Advance::EpochEnd
             } else {
                 // Ranks pause together or not at all, and between two chunks they could not agree.
-                self.advance(&mut || ask_if_alone(comm, || watch.wish() != Wish::Go))
+                self.advance(&mut || ask_if_alone(comm, || watch.request() != Request::Go))
             };
             self.progress.seconds = before + self.started.map_or(0.0, |s| s.elapsed().as_secs_f64());
             match advance {
@@ -323,7 +323,7 @@ impl<'a, T: Real> Trainer<'a, T> {
                     self.check(&update)?;
                     watch.updated(self.progress.step).map_err(TrainError::Watch)?;
                     if self.progress.step.is_multiple_of(every) {
-                        self.tell_step(watch, &update)?;
+                        self.report_step(watch, &update)?;
                     }
                 }
                 Advance::EpochEnd => self.end_epoch(watch)?,
@@ -333,17 +333,17 @@ impl<'a, T: Real> Trainer<'a, T> {
                     return Err(self.diverged(self.progress.step + 1, what, Some(norm)));
                 }
             }
-            match self.agree(watch.wish()) {
-                Wish::Go => {}
-                Wish::Save => self.save(watch, Why::Wished)?,
-                Wish::Stop if self.finished() => {}
-                Wish::Stop => return self.stop(watch),
+            match self.agree(watch.request()) {
+                Request::Go => {}
+                Request::Save => self.save(watch, SaveReason::Requested)?,
+                Request::Stop if self.finished() => {}
+                Request::Stop => return self.stop(watch),
             }
         }
         let reason = if self.progress.epoch > self.config.epochs as u64 { "epochs" } else { "patience" };
         let Some(test_ppl) = self.read_test(watch) else { return self.stop(watch) };
-        let end = self.tell_end(watch, reason, test_ppl)?;
-        self.save(watch, Why::End)?;
+        let end = self.report_end(watch, reason, test_ppl)?;
+        self.save(watch, SaveReason::End)?;
         Ok(end)
     }
 
@@ -353,21 +353,21 @@ impl<'a, T: Real> Trainer<'a, T> {
     }
 
     fn stop(&mut self, watch: &mut dyn Watch) -> Result<End, TrainError> {
-        self.save(watch, Why::Wished)?;
-        self.tell_end(watch, "stopped", None)
+        self.save(watch, SaveReason::Requested)?;
+        self.report_end(watch, "stopped", None)
     }
 
-    /// What any rank wishes, all do.
-    fn agree(&self, wish: Wish) -> Wish {
-        let wish = match wish {
-            Wish::Go => 0.0,
-            Wish::Save => 1.0,
-            Wish::Stop => 2.0,
+    /// What any rank asks for, all do.
+    fn agree(&self, request: Request) -> Request {
+        let request = match request {
+            Request::Go => 0.0,
+            Request::Save => 1.0,
+            Request::Stop => 2.0,
         };
-        match crate::comm::largest(self.learner.comm, wish) {
-            0.0 => Wish::Go,
-            1.0 => Wish::Save,
-            _ => Wish::Stop,
+        match crate::comm::largest(self.learner.comm, request) {
+            0.0 => Request::Go,
+            1.0 => Request::Save,
+            _ => Request::Stop,
         }
     }
 
@@ -412,7 +412,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         self.progress.epoch - u64::from(self.progress.begun == 0)
     }
 
-    fn tell_step(&mut self, watch: &mut dyn Watch, update: &Update) -> Result<(), TrainError> {
+    fn report_step(&mut self, watch: &mut dyn Watch, update: &Update) -> Result<(), TrainError> {
         let p = &mut self.progress;
         let event = Event::Step(Step {
             epoch: p.epoch,
@@ -428,7 +428,7 @@ impl<'a, T: Real> Trainer<'a, T> {
         watch.event(&event).map_err(TrainError::Watch)
     }
 
-    fn tell_end(&mut self, watch: &mut dyn Watch, reason: &str, test_ppl: Option<f64>) -> Result<End, TrainError> {
+    fn report_end(&mut self, watch: &mut dyn Watch, reason: &str, test_ppl: Option<f64>) -> Result<End, TrainError> {
         let end = End { test_ppl, ..self.end(reason) };
         watch.event(&Event::End(end.clone())).map_err(TrainError::Watch)?;
         Ok(end)

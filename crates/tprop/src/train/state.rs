@@ -1,16 +1,16 @@
 //! The whole state of a run: into a checkpoint and out of it.
 
-use crate::checkpoint::{Health, Snapshot, SnapshotReader, SnapshotWriter, walk_params};
+use crate::checkpoint::{Health, Snapshot, SnapshotReader, SnapshotWriter, visit_params};
 use crate::comm::rows::{Collect, Deal};
-use crate::params::Walk;
+use crate::params::Visit;
 use crate::real::Real;
 
-use super::{TrainError, Trainer, Watch, Why};
+use super::{SaveReason, TrainError, Trainer, Watch};
 
 impl<T: Real> Trainer<'_, T> {
-    pub(super) fn save(&mut self, watch: &mut dyn Watch, why: Why) -> Result<(), TrainError> {
+    pub(super) fn save(&mut self, watch: &mut dyn Watch, why: SaveReason) -> Result<(), TrainError> {
         let mut health = Health::default();
-        self.walk(&mut health);
+        self.visit(&mut health);
         // States may be sick on one rank alone, but all ranks save, or none.
         let sick = if health.sick.is_some() { 1.0 } else { 0.0 };
         if crate::comm::largest(self.learner.comm, sick) > 0.0 {
@@ -24,14 +24,14 @@ impl<T: Real> Trainer<'_, T> {
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let mut writer = SnapshotWriter(&mut snapshot);
-        self.walk(&mut Collect { comm: self.learner.comm, walk: &mut writer });
+        self.visit(&mut Collect { comm: self.learner.comm, visit: &mut writer });
         snapshot
     }
 
     /// Bytes that a file of [`Trainer::snapshot`] will take, within a few kilobytes; asks no other rank.
     pub fn snapshot_bytes(&mut self) -> u64 {
         let mut weigh = Weigh(0);
-        self.walk(&mut weigh);
+        self.visit(&mut weigh);
         weigh.0 + 4096
     }
 
@@ -42,7 +42,7 @@ impl<T: Real> Trainer<'_, T> {
     /// If the settings are others than the run's, so that something does not fit or is missing.
     pub fn restore(&mut self, snapshot: &Snapshot, best: Option<&Snapshot>) -> Result<(), TrainError> {
         let mut reader = SnapshotReader::new(snapshot);
-        self.walk(&mut Deal { comm: self.learner.comm, walk: &mut reader });
+        self.visit(&mut Deal { comm: self.learner.comm, visit: &mut reader });
         reader.finish().map_err(TrainError::Checkpoint)?;
         self.restored = true;
         self.best = None;
@@ -59,14 +59,14 @@ impl<T: Real> Trainer<'_, T> {
         Ok(())
     }
 
-    fn walk(&mut self, walk: &mut dyn Walk<T>) {
-        walk_params("", &mut self.learner.params, walk);
+    fn visit(&mut self, visit: &mut dyn Visit<T>) {
+        visit_params("", &mut self.learner.params, visit);
         for (i, slot) in self.learner.optimiser.slots_mut().iter_mut().enumerate() {
-            walk_params(&format!("optim.{i}."), slot, walk);
+            visit_params(&format!("optim.{i}."), slot, visit);
         }
-        walk.count("optim.steps", &mut self.learner.optimiser.steps);
-        walk.real("optim.rate", &mut self.learner.optimiser.rate);
-        self.method.walk(walk);
+        visit.count("optim.steps", &mut self.learner.optimiser.steps);
+        visit.real("optim.rate", &mut self.learner.optimiser.rate);
+        self.method.visit(visit);
         let p = &mut self.progress;
         for (name, value) in [
             ("epoch", &mut p.epoch),
@@ -79,7 +79,7 @@ impl<T: Real> Trainer<'_, T> {
             ("epoch_tokens", &mut p.epoch_tokens),
             ("recent_tokens", &mut p.recent_tokens),
         ] {
-            walk.count(&format!("train.{name}"), value);
+            visit.count(&format!("train.{name}"), value);
         }
         let c = &mut p.coupling;
         for (name, value) in [
@@ -98,10 +98,10 @@ impl<T: Real> Trainer<'_, T> {
             ("dual", &mut c.sums.dual),
             ("moved", &mut c.moved),
         ] {
-            walk.real(&format!("train.{name}"), value);
+            visit.real(&format!("train.{name}"), value);
         }
         for (i, nats) in p.by_position.iter_mut().enumerate() {
-            walk.real(&format!("train.nats.{i}"), nats);
+            visit.real(&format!("train.nats.{i}"), nats);
         }
     }
 }
@@ -129,7 +129,7 @@ pub fn forget_best(snapshot: &mut Snapshot) {
 /// Counts the bytes of what it is shown, rows of other ranks included.
 struct Weigh(u64);
 
-impl<T: Real> Walk<T> for Weigh {
+impl<T: Real> Visit<T> for Weigh {
     fn count(&mut self, name: &str, _: &mut u64) {
         self.0 += name.len() as u64 + 40;
     }

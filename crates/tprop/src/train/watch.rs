@@ -3,9 +3,9 @@
 use crate::checkpoint::Snapshot;
 use crate::record::Event;
 
-/// What a watcher would like to happen next.
+/// What a watcher asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Request {
     /// Continue.
     Go,
     /// Hand over a snapshot, then continue.
@@ -16,11 +16,11 @@ pub enum Wish {
 
 /// Why a snapshot is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum SaveReason {
     /// Before the first update.
     First,
-    /// It was wished for.
-    Wished,
+    /// It was requested.
+    Requested,
     /// After an evaluation.
     Evaluated {
         /// It was the best so far.
@@ -42,12 +42,12 @@ pub trait Watch {
     }
 
     /// Asked after every update, and between the chunks of a long one and of an evaluation.
-    fn wish(&mut self) -> Wish {
-        Wish::Go
+    fn request(&mut self) -> Request {
+        Request::Go
     }
 
     /// Takes a copy of the whole state.
-    fn save(&mut self, snapshot: Snapshot, why: Why) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let _ = (snapshot, why);
         Ok(())
     }

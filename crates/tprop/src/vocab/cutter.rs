@@ -1,23 +1,23 @@
-//! Cuts a text into pieces.
+//! Cuts a text into symbols.
 
 use super::{Cutting, Level};
 
-/// One piece of a text.
+/// One symbol of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum Symbol<'a> {
     Word(&'a str),
     LineEnd,
 }
 
-/// Cuts a text that arrives in chunks into pieces; keeps at most one unfinished word of bounded length.
+/// Cuts a text that arrives in chunks into symbols; keeps at most one unfinished word of bounded length.
 ///
-/// The sink gets each piece with the byte at which it begins, and says whether to go on.
+/// The sink gets each symbol with the byte at which it begins, and says whether to continue.
 pub(crate) struct Cutter {
     cutting: Cutting,
     word: String,
     /// Longest word that is kept, in bytes.
     longest: usize,
-    /// Where the last piece begins.
+    /// Where the last symbol begins.
     start: u64,
     seen: u64,
     lines: u64,
@@ -41,14 +41,14 @@ impl Cutter {
         }
     }
 
-    /// Where the last piece begins, or the one that is too long: its line, from 1, and byte.
+    /// Where the last symbol begins, or the one that is too long: its line, from 1, and byte.
     pub fn place(&self) -> (u64, u64) {
         (self.lines + 1, self.start)
     }
 
     /// Cuts the next chunk, which begins at byte `at`. Stops early and returns false when the sink does, or when a word is
     /// too long.
-    pub fn feed(&mut self, text: &str, at: u64, sink: &mut dyn FnMut(Piece<'_>, u64) -> bool) -> bool {
+    pub fn feed(&mut self, text: &str, at: u64, sink: &mut dyn FnMut(Symbol<'_>, u64) -> bool) -> bool {
         self.seen = at;
         let going = match self.cutting.level {
             Level::Word => self.feed_words(text, sink),
@@ -59,14 +59,14 @@ impl Cutter {
     }
 
     /// What is left when the text is over. With `close_line` a last line that has no line end gets one.
-    pub fn finish(&mut self, close_line: bool, sink: &mut dyn FnMut(Piece<'_>, u64) -> bool) -> bool {
+    pub fn finish(&mut self, close_line: bool, sink: &mut dyn FnMut(Symbol<'_>, u64) -> bool) -> bool {
         let word = std::mem::take(&mut self.word);
-        (word.is_empty() || sink(Piece::Word(&word), self.start))
+        (word.is_empty() || sink(Symbol::Word(&word), self.start))
             && (!std::mem::take(&mut self.carriage_return) || self.character('\r', sink))
-            && (!(close_line && self.line_is_open && self.cutting.eos) || sink(Piece::LineEnd, self.seen))
+            && (!(close_line && self.line_is_open && self.cutting.eos) || sink(Symbol::LineEnd, self.seen))
     }
 
-    fn feed_words(&mut self, text: &str, sink: &mut dyn FnMut(Piece<'_>, u64) -> bool) -> bool {
+    fn feed_words(&mut self, text: &str, sink: &mut dyn FnMut(Symbol<'_>, u64) -> bool) -> bool {
         let mut begin = 0;
         for (at, c) in text.char_indices() {
             if !c.is_whitespace() {
@@ -80,10 +80,10 @@ impl Cutter {
                     return false;
                 }
                 let going = if self.word.is_empty() {
-                    sink(Piece::Word(&text[begin..at]), self.start)
+                    sink(Symbol::Word(&text[begin..at]), self.start)
                 } else {
                     self.word.push_str(&text[begin..at]);
-                    sink(Piece::Word(&self.word), self.start)
+                    sink(Symbol::Word(&self.word), self.start)
                 };
                 self.word.clear();
                 if !going {
@@ -94,7 +94,7 @@ impl Cutter {
             self.line_is_open = c != '\n';
             if c == '\n' {
                 self.start = self.seen + at as u64;
-                if self.cutting.eos && !sink(Piece::LineEnd, self.start) {
+                if self.cutting.eos && !sink(Symbol::LineEnd, self.start) {
                     return false;
                 }
                 self.lines += 1;
@@ -113,7 +113,7 @@ impl Cutter {
         true
     }
 
-    fn feed_chars(&mut self, text: &str, sink: &mut dyn FnMut(Piece<'_>, u64) -> bool) -> bool {
+    fn feed_chars(&mut self, text: &str, sink: &mut dyn FnMut(Symbol<'_>, u64) -> bool) -> bool {
         let mut at = self.seen;
         for c in text.chars() {
             // CR LF is one line end, a lone CR a character like any other.
@@ -132,7 +132,7 @@ impl Cutter {
         true
     }
 
-    fn character(&mut self, c: char, sink: &mut dyn FnMut(Piece<'_>, u64) -> bool) -> bool {
+    fn character(&mut self, c: char, sink: &mut dyn FnMut(Symbol<'_>, u64) -> bool) -> bool {
         let start = self.start;
         match c {
             '\n' => {
@@ -140,9 +140,9 @@ impl Cutter {
                 self.lines += 1;
                 self.line_is_open = false;
                 match self.cutting {
-                    Cutting { eos: true, .. } => sink(Piece::LineEnd, start),
-                    Cutting { underscores: true, .. } => sink(Piece::Word("_"), start),
-                    _ => sink(Piece::Word(" "), start),
+                    Cutting { eos: true, .. } => sink(Symbol::LineEnd, start),
+                    Cutting { underscores: true, .. } => sink(Symbol::Word("_"), start),
+                    _ => sink(Symbol::Word(" "), start),
                 }
             }
             ' ' if self.cutting.underscores => {
@@ -153,8 +153,8 @@ impl Cutter {
             c => {
                 self.line_is_open = true;
                 let spaces = std::mem::take(&mut self.spaces);
-                (0..spaces).all(|_| sink(Piece::Word("_"), start))
-                    && sink(Piece::Word(c.encode_utf8(&mut [0; 4])), start)
+                (0..spaces).all(|_| sink(Symbol::Word("_"), start))
+                    && sink(Symbol::Word(c.encode_utf8(&mut [0; 4])), start)
             }
         }
     }

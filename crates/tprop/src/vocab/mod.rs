@@ -1,6 +1,6 @@
-//! Words and tokens: how a text is cut into pieces, and which number each piece has.
+//! Words and tokens: how a text is cut into symbols, and which number each symbol has.
 //!
-//! Three levels. *Word*: pieces between white space, and `<eos>` for each line end. *Char*: every character, and `"\n"` for
+//! Three levels. *Word*: symbols between white space, and `<eos>` for each line end. *Char*: every character, and `"\n"` for
 //! each line end. *Byte*: the 256 bytes as they are. CR LF counts as LF on the first two. With `eos` off a line end is just
 //! white space.
 
@@ -11,7 +11,7 @@ mod tokenizer;
 
 use crate::tokens::Text;
 use crate::words;
-pub(crate) use cutter::{Cutter, Piece};
+pub(crate) use cutter::{Cutter, Symbol};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 pub use tokenizer::VocabError;
@@ -25,7 +25,7 @@ pub const EOS: &str = "<eos>";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Pieces between white space.
+    /// Symbols between white space.
     #[default]
     Word,
     /// Unicode characters.
@@ -36,12 +36,12 @@ pub enum Level {
 
 words! { Level { "word" => Word, "char" => Char, "byte" => Byte } }
 
-/// How a text is cut into pieces.
+/// How a text is cut into symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cutting {
-    /// What a piece is.
+    /// What a symbol is.
     pub level: Level,
-    /// Whether a line end is a piece of its own (at byte level it always is, and this only names it).
+    /// Whether a line end is a symbol of its own (at byte level it always is, and this only names it).
     pub eos: bool,
     /// At character level: lines are trimmed of spaces and a space inside is written as `_`, the custom of the
     /// character version of the Penn Treebank.
@@ -138,17 +138,17 @@ impl Vocab {
     }
 
     /// The tokens of a text, as a file with it would be read, except that no line end is added behind the last line.
-    /// Unknown pieces are left out if there is no `<unk>`.
+    /// Unknown symbols are left out if there is no `<unk>`.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         if self.cutting.level == Level::Byte {
             return text.bytes().map(u32::from).collect();
         }
         let mut tokens = Vec::new();
         let mut cutter = Cutter::new(self.cutting, usize::MAX);
-        let mut sink = |piece: Piece<'_>, _: u64| {
-            tokens.extend(match piece {
-                Piece::Word(word) => self.encode_word(word),
-                Piece::LineEnd => self.eos,
+        let mut sink = |symbol: Symbol<'_>, _: u64| {
+            tokens.extend(match symbol {
+                Symbol::Word(word) => self.encode_word(word),
+                Symbol::LineEnd => self.eos,
             });
             true
         };

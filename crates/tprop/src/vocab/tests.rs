@@ -107,15 +107,15 @@ proptest! {
         }
     }
 
-    /// Chunks are invisible: wherever a text is cut, its pieces and their places are the same.
+    /// Chunks are invisible: wherever a text is cut, its symbols and their places are the same.
     #[test]
     fn chunks_do_not_matter(text in "[ab_\u{e9}\u{a0} \r\n]{0,40}", at in 0usize..40, eos: bool, underscores: bool, chars: bool) {
         let level = if chars { Level::Char } else { Level::Word };
         let cut = |parts: &[&str]| {
             let mut cutter = Cutter::new(Cutting { level, eos, underscores }, usize::MAX);
-            let mut pieces = Vec::new();
-            let mut sink = |piece: Piece<'_>, at: u64| {
-                pieces.push((format!("{piece:?}"), at));
+            let mut symbols = Vec::new();
+            let mut sink = |symbol: Symbol<'_>, at: u64| {
+                symbols.push((format!("{symbol:?}"), at));
                 true
             };
             let mut place = 0;
@@ -124,7 +124,7 @@ proptest! {
                 place += part.len() as u64;
             }
             cutter.finish(true, &mut sink);
-            pieces
+            symbols
         };
         let at = (0..=text.len().min(at)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         prop_assert_eq!(cut(&[&text]), cut(&[&text[..at], &text[at..]]));

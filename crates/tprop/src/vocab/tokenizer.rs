@@ -6,7 +6,7 @@
 //! | char | `"\r\n"` → `"\n"`; spaces → `_` where the corpus has it so | Split at each character | WordLevel |
 //! | byte | none | ByteLevel (its printable stand-ins for bytes) | BPE without merges |
 //!
-//! Two differences remain: a piece that is unknown to a vocabulary without `<unk>` is left out here and is an error there;
+//! Two differences remain: a symbol that is unknown to a vocabulary without `<unk>` is left out here and is an error there;
 //! and that library has no decoder which undoes the white space of words, so decoding there gives `<eos>` as a word.
 
 use super::{Cutting, EOS, Level, UNK, Vocab, printable};

@@ -8,7 +8,7 @@ use tprop::comm::{Comm, Solo};
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::optim::{OptimConfig, Optimiser, Rule};
-use tprop::params::{Params, Walk};
+use tprop::params::{Params, Visit};
 use tprop::rng::Draws;
 
 pub const CELLS: [CellKind; 6] = [
@@ -56,7 +56,7 @@ pub struct Peek {
     pub got: HashMap<String, Vec<f64>>,
 }
 
-impl Walk<f64> for Peek {
+impl Visit<f64> for Peek {
     fn count(&mut self, _: &str, _: &mut u64) {}
     fn real(&mut self, _: &str, _: &mut f64) {}
     fn tensor(&mut self, name: &str, _: usize, _: usize, values: &mut [f64]) {
@@ -75,7 +75,7 @@ pub fn learner<'a>(
     comm: &'a dyn Comm,
 ) -> Learner<'a, f64> {
     let config = OptimConfig { rule: Rule::Sgd, rate: 1.0, clip: 0.0 };
-    Learner { model, params, optimiser: Optimiser::new(config, model.plan()), comm, tokens: tokens.into() }
+    Learner { model, params, optimiser: Optimiser::new(config, model.shapes()), comm, tokens: tokens.into() }
 }
 
 pub fn update(method: &mut dyn Method<f64>, learner: &mut Learner<f64>) -> Update {

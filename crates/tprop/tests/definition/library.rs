@@ -80,10 +80,11 @@ impl Case {
 }
 
 fn named(params: &Params<f64>) -> Theta {
-    let plan = params.plan();
-    plan.entries()
+    let shapes = params.shapes();
+    shapes
+        .entries()
         .iter()
-        .zip(plan.ids())
+        .zip(shapes.ids())
         .map(|(entry, id)| (entry.name.clone(), params.get(id).chunks(entry.cols).map(<[f64]>::to_vec).collect()))
         .collect()
 }

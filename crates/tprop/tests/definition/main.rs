@@ -462,15 +462,15 @@ fn shapes_and_the_ignored_token() {
     // 80 rows in tapes for 32.
     let many = BtpropConfig { streams: 10, blocks: 8, solver: admm(duals(0.3), false), ..base.clone() };
     for (i, (name, config)) in [
-        ("pieces", many.clone()),
-        ("pieces, held", BtpropConfig { starts: Starts::Held, ..many.clone() }),
-        ("pieces, sequential", BtpropConfig { init: Init::Sequential, ..many.clone() }),
+        ("chunks", many.clone()),
+        ("chunks, held", BtpropConfig { starts: Starts::Held, ..many.clone() }),
+        ("chunks, sequential", BtpropConfig { init: Init::Sequential, ..many.clone() }),
         (
-            "pieces, kl",
+            "chunks, kl",
             BtpropConfig { penalty: Penalty::L2Kl(Direction::Forward), starts: Starts::Held, ..many.clone() },
         ),
-        ("pieces, free", BtpropConfig { loss: LossOn::Free, block: 1, ..many.clone() }),
-        ("pieces, batch", BtpropConfig { batch: Batch::Full, last: Last::Free0, ..many }),
+        ("chunks, free", BtpropConfig { loss: LossOn::Free, block: 1, ..many.clone() }),
+        ("chunks, batch", BtpropConfig { batch: Batch::Full, last: Last::Free0, ..many }),
     ]
     .into_iter()
     .enumerate()

@@ -4,13 +4,13 @@ use super::{Class, END, Slot};
 use std::collections::HashMap;
 
 /// A place in a sentence: its role, the number of the subject and that of the noun phrase being made.
-type Place = (&'static str, usize, usize);
+type SlotKey = (&'static str, usize, usize);
 
 /// The slots of a sentence and the classes that they name.
 pub(super) fn grammar() -> (Vec<Slot>, Vec<Class>) {
     let mut g = Grammar { slots: Vec::new(), classes: Vec::new(), index: HashMap::new() };
-    let end: Place = ("end", 0, 0);
-    let opener: Place = ("opener", 0, 0);
+    let end: SlotKey = ("end", 0, 0);
+    let opener: SlotKey = ("opener", 0, 0);
     let subject = [(0, 0.55), (1, 0.45)].map(|(n, p)| (("subject determiner", n, n), p));
     g.rule(end, Class::End, &[(opener, 0.2), (subject[0].0, 0.8 * subject[0].1), (subject[1].0, 0.8 * subject[1].1)]);
     g.rule(opener, Class::Opener, &subject);
@@ -66,22 +66,22 @@ pub(super) fn grammar() -> (Vec<Slot>, Vec<Class>) {
 struct Grammar {
     slots: Vec<Slot>,
     classes: Vec<Class>,
-    index: HashMap<Place, usize>,
+    index: HashMap<SlotKey, usize>,
 }
 
 impl Grammar {
-    fn rule(&mut self, place: Place, class: Class, next: &[(Place, f64)]) {
+    fn rule(&mut self, key: SlotKey, class: Class, next: &[(SlotKey, f64)]) {
         let class = self.classes.iter().position(|known| *known == class).unwrap_or_else(|| {
             self.classes.push(class);
             self.classes.len() - 1
         });
-        let slot = self.slot(place);
+        let slot = self.slot(key);
         self.slots[slot].class = class;
         self.slots[slot].next = next.iter().map(|&(to, p)| (self.slot(to), p)).collect();
     }
 
-    fn slot(&mut self, place: Place) -> usize {
-        *self.index.entry(place).or_insert_with(|| {
+    fn slot(&mut self, key: SlotKey) -> usize {
+        *self.index.entry(key).or_insert_with(|| {
             self.slots.push(Slot { class: 0, next: Vec::new() });
             self.slots.len() - 1
         })

@@ -122,7 +122,7 @@ fn the_seed_is_the_text() {
     assert_eq!(language.text(1, "train", 5000), Language::new(200).text(1, "train", 5000));
     assert_ne!(language.text(1, "train", 5000), language.text(2, "train", 5000));
     assert_ne!(language.text(1, "train", 5000), language.text(1, "valid", 5000));
-    // A longer text goes on where the shorter one ends.
+    // A longer text continues where the shorter one ends.
     let short = language.text(1, "train", 1000);
     assert_eq!(language.text(1, "train", 5000)[..short.len()], short);
     assert_eq!(short.last(), Some(&EOS));

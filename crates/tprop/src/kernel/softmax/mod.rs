@@ -1,4 +1,4 @@
-//! The output layer: exact softmax with cross-entropy, forward and backward, in pieces.
+//! The output layer: exact softmax with cross-entropy, forward and backward, in chunks.
 //!
 //! The vocabulary is cut into *lanes*, each lane into *tiles* of words, the tokens into *panels* of a few vectors. For one tile
 //! and one panel, while both are in cache:
@@ -9,10 +9,10 @@
 //! dHᵀ    = dHᵀ · shrink + W_tileᵀ · e   the tile of e is already a packed right-hand side
 //! ```
 //!
-//! When all lanes are through, Z is known. The slopes in h are the lanes' sums, rescaled and added in the order of the
-//! lanes, less the target's row of W; so without slopes in the weights no logits are kept at all. With them, e is kept, and
+//! When all lanes are through, Z is known. The gradients in h are the lanes' sums, rescaled and added in the order of the
+//! lanes, less the target's row of W; so without gradients in the weights no logits are cached at all. With them, e is cached, and
 //! a second pass makes ∂/∂logits = e · factor (one per tile and token) less the target's share, and dW_tile = (∂/∂logits) · [H | 1],
-//! whose last column is the slope of the bias.
+//! whose last column is the gradient of the bias.
 //!
 //! Lanes depend on the size of the vocabulary alone, and all else is a chain in a fixed order; hence neither threads nor the
 //! SIMD path nor the memory limit change a bit of any result.
@@ -36,20 +36,20 @@ pub struct Softmax<T> {
     megabytes: usize,
     /// Floating-point operations spent in products so far.
     pub flops: u64,
-    /// Seconds of [`Softmax::slopes`] that went into nats, so far: the rest went into slopes.
+    /// Seconds of [`Softmax::gradients`] that went into nats, so far: the rest went into gradients.
     pub forward_seconds: f64,
     /// Hᵀ: tokens in the vector lanes.
     tokens: Packed<T>,
     /// [H | 1]: hidden units in the vector lanes.
     units: Packed<T>,
-    /// Exponentials: of all words if the weights' slopes are wanted, otherwise one tile per task.
+    /// Exponentials: of all words if the weights' gradients are wanted, otherwise one tile per task.
     tiles: Buffer<T>,
     /// The maximum that a tile's exponentials refer to, later what they are multiplied with: tile × token.
     refs: Buffer<T>,
     /// Maximum and sum: lane × token.
     tops: Buffer<T>,
     sums: Buffer<T>,
-    /// Slopes in h: lane × panel × H × width.
+    /// Gradients in h: lane × panel × H × width.
     parts: Buffer<T>,
     /// Logit of the target, overall maximum, and scale / Z: token.
     hits: Buffer<T>,
@@ -57,9 +57,9 @@ pub struct Softmax<T> {
     shares: Buffer<T>,
 }
 
-/// Slopes in the output weights, if they are wanted. `keep` adds to what stands there; otherwise it is overwritten.
+/// Gradients in the output weights, if they are wanted. `keep` adds to what stands there; otherwise it is overwritten.
 #[derive(Debug)]
-pub struct Slopes<'a, T> {
+pub struct WeightGradients<'a, T> {
     /// V × H
     pub weight: &'a mut [T],
     /// V
@@ -88,7 +88,7 @@ pub struct Targets<'a, T> {
     pub ignore: Option<u32>,
 }
 
-/// How one piece of tokens is cut.
+/// How one chunk of tokens is cut.
 #[derive(Clone, Copy)]
 struct Cut {
     path: Path,
@@ -149,8 +149,8 @@ impl<T: Real> Softmax<T> {
         let layer = Layer { weight, bias };
         layer.check(h.cols());
         check_targets(nats.len(), h.rows(), targets, bias.len(), None);
-        for from in (0..h.rows()).step_by(PIECE) {
-            let to = h.rows().min(from + PIECE);
+        for from in (0..h.rows()).step_by(CHUNK) {
+            let to = h.rows().min(from + CHUNK);
             let cut = Cut::new::<T>(path(), to - from, bias.len(), h.cols());
             let targets = Targets { words: &targets[from..to], scale: T::ONE, ignore: None };
             self.forward(&cut, h.rows_range(from, to), layer, targets.words, Keep::default());
@@ -159,11 +159,11 @@ impl<T: Real> Softmax<T> {
     }
 
     /// The same, and dh = scale · ∂(Σ nats)/∂h (overwritten), and the gradients in weight and bias times `scale`.
-    pub fn slopes(
+    pub fn gradients(
         &mut self,
         nats: &mut [T],
         mut dh: MatMut<T>,
-        mut theta: Option<Slopes<T>>,
+        mut theta: Option<WeightGradients<T>>,
         h: Mat<T>,
         layer: Layer<T>,
         targets: Targets<T>,
@@ -179,9 +179,9 @@ impl<T: Real> Softmax<T> {
                 s.bias.fill(T::ZERO);
             }
         }
-        let piece = if theta.is_some() { self.tokens_of_a_piece(v) } else { PIECE };
-        for from in (0..n).step_by(piece) {
-            let to = n.min(from + piece);
+        let chunk = if theta.is_some() { self.chunk_tokens(v) } else { CHUNK };
+        for from in (0..n).step_by(chunk) {
+            let to = n.min(from + chunk);
             let (h, targets) = (h.rows_range(from, to), Targets { words: &targets.words[from..to], ..targets });
             let cut = Cut::new::<T>(path(), to - from, v, h.cols());
             let since = Instant::now();
@@ -190,16 +190,16 @@ impl<T: Real> Softmax<T> {
                 h,
                 layer,
                 targets.words,
-                Keep { slopes: true, tiles: theta.is_some(), logits: None },
+                Keep { gradients: true, tiles: theta.is_some(), logits: None },
             );
             self.forward_seconds += share * since.elapsed().as_secs_f64();
             let since = Instant::now();
             self.finish(&cut, &mut nats[from..to], targets);
             self.forward_seconds += since.elapsed().as_secs_f64();
-            self.slopes_in_h(&cut, dh.rows_range_mut(from, to), layer, targets);
+            self.gradients_in_h(&cut, dh.rows_range_mut(from, to), layer, targets);
             if let Some(s) = &mut theta {
-                self.slopes_in_weights(&cut, s, h, targets);
-                s.keep = true; // the pieces after the first add to it
+                self.gradients_in_weights(&cut, s, h, targets);
+                s.keep = true; // the chunks after the first add to it
             }
         }
     }
@@ -209,8 +209,8 @@ impl<T: Real> Softmax<T> {
         let (layer, v) = (Layer { weight, bias }, bias.len());
         layer.check(h.cols());
         assert_eq!(out.len(), h.rows() * v, "room for the logarithms");
-        for (i, out) in out.chunks_mut(PIECE * v).enumerate() {
-            let h = h.rows_range(i * PIECE, i * PIECE + out.len() / v);
+        for (i, out) in out.chunks_mut(CHUNK * v).enumerate() {
+            let h = h.rows_range(i * CHUNK, i * CHUNK + out.len() / v);
             let cut = Cut::new::<T>(path(), h.rows(), v, h.cols());
             let logits = Some(Shared(out.as_mut_ptr()));
             self.forward(&cut, h, layer, &[], Keep { logits, ..Keep::default() });
@@ -224,16 +224,16 @@ impl<T: Real> Softmax<T> {
 
     /// Tokens whose logits fit into the memory that was allowed. Not a multiple of the path's panel but of the widest:
     /// the cut must not depend on the path.
-    fn tokens_of_a_piece(&self, v: usize) -> usize {
+    fn chunk_tokens(&self, v: usize) -> usize {
         let fit = (self.megabytes << 20) / (v * T::BYTES).max(1);
-        (fit / 32 * 32).clamp(32, PIECE)
+        (fit / 32 * 32).clamp(32, CHUNK)
     }
 
     /// Logits, exponentials, maxima, sums, and what `keep` asks for; all lanes. Returns the part of the time that did not go
-    /// into slopes.
+    /// into gradients.
     fn forward(&mut self, cut: &Cut, h: Mat<T>, layer: Layer<T>, targets: &[u32], keep: Keep<T>) -> f64 {
         self.tokens.pack_for(cut.path, h.t());
-        // Enough tasks for all threads, and few enough panels in each for their hidden states and slopes to stay in cache.
+        // Enough tasks for all threads, and few enough panels in each for their hidden states and gradients to stay in cache.
         let tasks = (4 * rayon::current_num_threads()).div_ceil(cut.lanes);
         let cached = (GROUP_BYTES / (2 * cut.h * cut.width * T::BYTES).max(1)).max(2);
         let group = cut.panels.div_ceil(tasks.clamp(1, cut.panels)).min(cached);
@@ -244,7 +244,7 @@ impl<T: Real> Softmax<T> {
         self.tops.set_len(cut.lanes * padded);
         self.sums.set_len(cut.lanes * padded);
         self.hits.set_len(padded);
-        self.parts.set_len(if keep.slopes { cut.lanes * padded * cut.h } else { 0 });
+        self.parts.set_len(if keep.gradients { cut.lanes * padded * cut.h } else { 0 });
         let meter = Meter::default();
         let lanes = Lanes {
             cut: *cut,
@@ -265,7 +265,7 @@ impl<T: Real> Softmax<T> {
             // SAFETY: each (lane, panel) belongs to one task, and the buffers have just been made long enough.
             unsafe { lanes.run(task, task / groups, from..cut.panels.min(from + group)) };
         });
-        self.flops += (if keep.slopes { 4 } else { 2 }) * (cut.n * cut.v * cut.h) as u64;
+        self.flops += (if keep.gradients { 4 } else { 2 }) * (cut.n * cut.v * cut.h) as u64;
         meter.forward_share()
     }
 
@@ -292,7 +292,7 @@ impl<T: Real> Softmax<T> {
     }
 
     /// dh from the lanes' sums.
-    fn slopes_in_h(&mut self, cut: &Cut, dh: MatMut<T>, layer: Layer<T>, targets: Targets<T>) {
+    fn gradients_in_h(&mut self, cut: &Cut, dh: MatMut<T>, layer: Layer<T>, targets: Targets<T>) {
         let Targets { words, scale, ignore } = targets;
         let (w, h, padded) = (cut.width, cut.h, cut.padded());
         let (tops, peaks, shares) = (self.tops.as_slice(), self.peaks.as_slice(), self.shares.as_slice());
@@ -338,8 +338,8 @@ impl<T: Real> Softmax<T> {
         });
     }
 
-    /// The second pass over the tiles: slopes in weight and bias.
-    fn slopes_in_weights(&mut self, cut: &Cut, theta: &mut Slopes<T>, h: Mat<T>, targets: Targets<T>) {
+    /// The second pass over the tiles: gradients in weight and bias.
+    fn gradients_in_weights(&mut self, cut: &Cut, theta: &mut WeightGradients<T>, h: Mat<T>, targets: Targets<T>) {
         let Targets { words, scale, ignore } = targets;
         self.units.pack_with_ones(cut.path, h);
         let pass = Weights {
@@ -357,8 +357,8 @@ impl<T: Real> Softmax<T> {
             bias: Shared(theta.bias.as_mut_ptr()),
         };
         let blocks = cut.h / cut.width + 1;
-        // SAFETY: tiles, their factors and their rows of the slopes belong to one task each; where a tile is shared, its
-        // columns of the slopes do.
+        // SAFETY: tiles, their factors and their rows of the gradients belong to one task each; where a tile is shared, its
+        // columns of the gradients do.
         unsafe {
             if cut.tiles >= 2 * rayon::current_num_threads() {
                 (0..cut.tiles).into_par_iter().for_each(|tile| pass.run(tile, 0..blocks, true));
@@ -376,11 +376,11 @@ impl<T: Real> Softmax<T> {
     }
 }
 
-/// Hidden states and slopes of the panels of one task; half of a second-level cache.
+/// Hidden states and gradients of the panels of one task; half of a second-level cache.
 const GROUP_BYTES: usize = 512 << 10;
 
 /// Tokens that go through the lanes together.
-const PIECE: usize = 2048;
+const CHUNK: usize = 2048;
 
 impl<T: Real> Layer<'_, T> {
     fn check(&self, h: usize) {

@@ -11,8 +11,8 @@ use std::time::Instant;
 /// What the first pass keeps besides maxima and sums.
 #[derive(Clone, Copy)]
 pub struct Keep<T> {
-    /// Slopes in h.
-    pub slopes: bool,
+    /// Gradients in h.
+    pub gradients: bool,
     /// The exponentials of all tiles.
     pub tiles: bool,
     /// The logits themselves, token × word.
@@ -21,7 +21,7 @@ pub struct Keep<T> {
 
 impl<T> Default for Keep<T> {
     fn default() -> Self {
-        Self { slopes: false, tiles: false, logits: None }
+        Self { gradients: false, tiles: false, logits: None }
     }
 }
 
@@ -29,7 +29,7 @@ impl<T> Default for Keep<T> {
 #[derive(Debug, Default)]
 pub struct Meter {
     forward: AtomicU64,
-    slopes: AtomicU64,
+    gradients: AtomicU64,
 }
 
 /// Timing every pair would cost half a percent at hidden 100.
@@ -38,17 +38,17 @@ const SAMPLE: usize = 4;
 impl Meter {
     fn book(&self, since: Instant, between: Instant) {
         self.forward.fetch_add((between - since).as_nanos() as u64, Relaxed);
-        self.slopes.fetch_add(between.elapsed().as_nanos() as u64, Relaxed);
+        self.gradients.fetch_add(between.elapsed().as_nanos() as u64, Relaxed);
     }
 
     /// The part of the pass that was forward.
     pub fn forward_share(&self) -> f64 {
-        let (forward, slopes) = (self.forward.load(Relaxed) as f64, self.slopes.load(Relaxed) as f64);
-        if forward + slopes > 0.0 { forward / (forward + slopes) } else { 1.0 }
+        let (forward, gradients) = (self.forward.load(Relaxed) as f64, self.gradients.load(Relaxed) as f64);
+        if forward + gradients > 0.0 { forward / (forward + gradients) } else { 1.0 }
     }
 }
 
-/// The first pass: logits, exponentials, sums, slopes in h.
+/// The first pass: logits, exponentials, sums, gradients in h.
 pub struct Lanes<'a, T> {
     pub cut: Cut,
     pub layer: Layer<'a, T>,
@@ -83,7 +83,7 @@ impl<T: Real> Lanes<'_, T> {
             let share = weight.len().div_ceil(panels.len());
             for p in panels.clone() {
                 let used = self.cut.used(p);
-                let since = (self.keep.slopes && (tile + p).is_multiple_of(SAMPLE)).then(Instant::now);
+                let since = (self.keep.gradients && (tile + p).is_multiple_of(SAMPLE)).then(Instant::now);
                 // SAFETY: offsets stay within the cut; slices made here belong to this (lane, panel) or to this task.
                 unsafe {
                     let at = if self.keep.tiles {
@@ -124,9 +124,9 @@ impl<T: Real> Lanes<'_, T> {
                         let refs = self.refs.at(tile * padded + p * width);
                         std::slice::from_raw_parts_mut(refs, width).copy_from_slice(columns(&self.tops));
                     }
-                    if self.keep.slopes {
+                    if self.keep.gradients {
                         let between = since.map(|_| Instant::now());
-                        let slopes = Panel {
+                        let gradients = Panel {
                             c: self.parts.at((lane * self.cut.panels + p) * h * width),
                             c_stride: width,
                             a: weight.as_ptr(),
@@ -142,7 +142,7 @@ impl<T: Real> Lanes<'_, T> {
                             ahead: std::ptr::null(),
                             ahead_lines: 0,
                         };
-                        T::panel(path, &slopes);
+                        T::panel(path, &gradients);
                         if let (Some(since), Some(between)) = (since, between) {
                             self.meter.book(since, between);
                         }
@@ -152,7 +152,7 @@ impl<T: Real> Lanes<'_, T> {
         }
     }
 
-    /// Notes the logits of the targets, and all of them if they are to be kept.
+    /// Notes the logits of the targets, and all of them if they are wanted.
     unsafe fn look_up(&self, logits: &[T], words: &Range<usize>, p: usize) {
         let (width, v) = (self.cut.width, self.cut.v);
         for j in 0..self.cut.used(p) {
@@ -172,7 +172,7 @@ impl<T: Real> Lanes<'_, T> {
     }
 }
 
-/// The second pass: slopes in weight and bias.
+/// The second pass: gradients in weight and bias.
 pub struct Weights<'a, T> {
     pub cut: Cut,
     /// Add to what stands there.
@@ -190,10 +190,10 @@ pub struct Weights<'a, T> {
     pub bias: Shared<T>,
 }
 
-/// Tokens between two visits to a tile's slopes; a multiple of every panel.
+/// Tokens between two visits to a tile's gradients; a multiple of every panel.
 const TOKENS: usize = 256;
 
-/// Columns that do not fill a panel, the slope of the bias among them.
+/// Columns that do not fill a panel, the gradient of the bias among them.
 #[repr(align(64))]
 struct Edge<T>([T; ROWS * 32]);
 
@@ -209,7 +209,7 @@ impl<T: Real> Weights<'_, T> {
         tile::factors(factors, self.peaks, self.shares);
     }
 
-    /// Exponentials → slopes in the logits, for one tile and one panel of tokens.
+    /// Exponentials → gradients in the logits, for one tile and one panel of tokens.
     ///
     /// # Safety
     /// Called once for each tile and panel, after `make_factors`.
@@ -230,8 +230,8 @@ impl<T: Real> Weights<'_, T> {
         }
     }
 
-    /// Some blocks of columns of [dW | db] of one tile; `whole` also makes its slopes in the logits first, piece by
-    /// piece, so that they are still in cache when they are used.
+    /// Some blocks of columns of [dW | db] of one tile; `whole` also makes its gradients in the logits first, chunk by
+    /// chunk, so that they are still in cache when they are used.
     ///
     /// # Safety
     /// The rows and columns belong to this task alone; without `whole` the tile has been differentiated before.
@@ -241,7 +241,7 @@ impl<T: Real> Weights<'_, T> {
         let rows = words.len();
         let (full, rest) = (h / width, h % width);
         let mut edge = Edge([T::ZERO; ROWS * 32]);
-        // SAFETY: offsets stay within the cut and the slopes, whose shapes were checked; the rest is the caller's word.
+        // SAFETY: offsets stay within the cut and the gradients, whose shapes were checked; the rest is the caller's word.
         unsafe {
             if whole {
                 self.make_factors(tile);

@@ -92,8 +92,8 @@ impl<T: Real> Case<T> {
 
     fn run(&self, softmax: &mut Softmax<T>, with_theta: bool) -> Out<T> {
         let mut o = self.before();
-        let theta = Slopes { weight: &mut o.weight, bias: &mut o.bias, keep: self.keep };
-        softmax.slopes(
+        let theta = WeightGradients { weight: &mut o.weight, bias: &mut o.bias, keep: self.keep };
+        softmax.gradients(
             &mut o.nats,
             MatMut::new(&mut o.dh, self.n, self.hidden),
             with_theta.then_some(theta),
@@ -179,7 +179,7 @@ fn huge_logits_are_safe() {
 }
 
 #[test]
-fn threads_paths_and_pieces_do_not_change_a_bit() {
+fn threads_paths_and_chunks_do_not_change_a_bit() {
     let shapes = if cfg!(miri) { [(35, 3, 20), (4, 2, 140)] } else { [(70, 20, 3000), (100, 40, 60)] };
     for (n, h, v) in shapes {
         let mut case = Case::<f32>::new(n, h, v, 0.5);
@@ -190,9 +190,9 @@ fn threads_paths_and_pieces_do_not_change_a_bit() {
             on_each_path(|path| {
                 let got = pool.install(|| case.run(&mut Softmax::new(64), true));
                 same(&got, &want, &format!("{threads} threads, {path:?}"));
-                // A work space of no size still holds 32 tokens: three pieces.
+                // A work space of no size still holds 32 tokens: three chunks.
                 let got = pool.install(|| case.run(&mut Softmax::new(0), true));
-                same(&got, &want, &format!("{threads} threads, {path:?}, small pieces"));
+                same(&got, &want, &format!("{threads} threads, {path:?}, small chunks"));
             });
         }
     }
@@ -200,7 +200,7 @@ fn threads_paths_and_pieces_do_not_change_a_bit() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
-fn without_weights_slopes_the_rest_is_the_same() {
+fn without_weight_gradients_the_rest_is_the_same() {
     let case = Case::<f32>::new(70, 20, 3000, 0.5);
     let mut softmax = Softmax::new(64);
     let (mut want, got) = (case.run(&mut softmax, true), case.run(&mut softmax, false));
@@ -234,7 +234,7 @@ fn a_second_call_of_the_size_allocates_nothing_and_gives_the_same() {
 #[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn logits_stay_within_the_memory() {
-    let case = Case::<f32>::new(1920, 4, 6000, 0.5); // the last piece is as long as the others
+    let case = Case::<f32>::new(1920, 4, 6000, 0.5); // the last chunk is as long as the others
     let mut softmax = Softmax::new(4);
     case.run(&mut softmax, true);
     assert!(softmax.tiles.as_slice().len() * 4 <= 4 << 20);
@@ -253,7 +253,7 @@ fn a_target_outside_the_vocabulary_is_refused() {
 }
 
 #[test]
-fn no_tokens_no_slopes() {
+fn no_tokens_no_gradients() {
     let case = Case::<f64>::new(0, 5, 30, 0.5);
     close(&case.run(&mut Softmax::new(1), true), &case.twin(), 0.0, "nothing");
 }

@@ -16,7 +16,7 @@ pub struct Columns<'a, T> {
     pub top: &'a mut [T],
     /// Σ exp(logit − top) so far.
     pub sum: &'a mut [T],
-    /// What sums and slopes made with the old maximum have to be multiplied with.
+    /// What sums and gradients made with the old maximum have to be multiplied with.
     pub shrink: &'a mut [T],
 }
 

@@ -97,8 +97,8 @@ impl<T: Real> Engine<T> {
         if early {
             self.grads.clear();
         }
-        let per_token = T::of(1.0 / self.plan.blocks as f64 / self.config.block as f64);
-        let weight = Weight { scale: per_token, ignore: self.plan.ignore };
+        let per_token = T::of(1.0 / self.geometry.blocks as f64 / self.config.block as f64);
+        let weight = Weight { scale: per_token, ignore: self.geometry.ignore };
         let grads = (want.theta || early).then_some(&mut self.grads);
         let nats = self.tapes.loss(i, l, weight, grads);
         let summed = early && !added_to;
@@ -129,7 +129,7 @@ impl<T: Real> Engine<T> {
         };
         let theta = want.theta.then_some(&mut self.grads);
         let counted = some.end.min(counted).saturating_sub(some.start);
-        let weight = CouplingWeight { lambda: self.lambda.value, scale: 1.0 / self.plan.blocks as f64, counted };
+        let weight = CouplingWeight { lambda: self.lambda.value, scale: 1.0 / self.geometry.blocks as f64, counted };
         let grads = BoundaryGrads { ends: &mut d_end[..n], targets: &mut d_target[here.clone()], theta };
         let sums = self.coupler.pull(l.model, &l.params, boundary, weight, grads);
         self.states.d_target = d_target;
@@ -150,7 +150,7 @@ impl<T: Real> Engine<T> {
             let from = (rows.start + row) * width;
             seen[place * h..][..h].copy_from_slice(&self.states.targets()[from..][top.clone()]);
         });
-        let weight = Weight { scale: T::of(1.0 / self.plan.blocks as f64), ignore: self.plan.ignore };
+        let weight = Weight { scale: T::of(1.0 / self.geometry.blocks as f64), ignore: self.geometry.ignore };
         let grads = want.theta.then_some(&mut self.grads);
         let (dh, states) = (MatMut::new(d_seen, rows.len(), h), Mat::new(seen, rows.len(), h));
         l.model.loss_at(&l.params, tape.output(), dh, states, weight, grads);
@@ -170,7 +170,7 @@ impl<T: Real> Engine<T> {
 
     /// Waits for the targets of these rows if they are another rank's: those of the last S rows, which several chunks may share.
     pub(super) fn await_targets(&mut self, l: &Learner<T>, rows: &Range<usize>) {
-        if rows.end + self.config.streams > self.plan.span.own {
+        if rows.end + self.config.streams > self.geometry.span.own {
             self.states.receive_first(l.comm, self.config.staleness);
         }
     }
@@ -178,11 +178,11 @@ impl<T: Real> Engine<T> {
     /// Rows that are tied to a target: all but the last block's, unless `last` or the loss ties it.
     pub(super) fn tied_rows(&self) -> usize {
         let all = self.config.last != Last::None || self.states.continues(&self.config);
-        self.plan.span.own - if all { 0 } else { self.config.streams }
+        self.geometry.span.own - if all { 0 } else { self.config.streams }
     }
 
     /// Rows whose residuals are counted: the slot behind the last block is left out.
     fn counted_rows(&self) -> usize {
-        self.plan.span.own - if self.plan.span.has_last() { self.config.streams } else { 0 }
+        self.geometry.span.own - if self.geometry.span.has_last() { self.config.streams } else { 0 }
     }
 }

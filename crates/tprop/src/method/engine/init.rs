@@ -97,7 +97,7 @@ impl<T: Real> Engine<T> {
 
     /// s_{k+1} ← F_k(s_k), block after block: the exact trajectory, with every residual 0. Ranks take turns.
     fn follow(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool) -> Step {
-        let own = self.plan.span.own / self.config.streams;
+        let own = self.geometry.span.own / self.config.streams;
         self.once(Stage::ReceiveStart, |me| me.states.receive_start(l.comm))?;
         self.pass_over(Stage::Follow, own.div_ceil(FOLLOWED), pause, |me, i| {
             me.follow_blocks(l, i * FOLLOWED..own.min((i + 1) * FOLLOWED));
@@ -108,7 +108,7 @@ impl<T: Real> Engine<T> {
     /// Some of this rank's blocks of every stream.
     fn follow_blocks(&mut self, l: &Learner<T>, blocks: Range<usize>) {
         let (s, text) = (self.config.streams, self.text(l));
-        let (slots, last) = (s * self.states.width(), self.plan.span.own / s - 1);
+        let (slots, last) = (s * self.states.width(), self.geometry.span.own / s - 1);
         let continues = self.states.continues(&self.config);
         let column: &mut Tape<T> = self.column.as_mut().expect("made for this init");
         column.forget_weights();

@@ -24,7 +24,7 @@ use crate::clock::{Clock, Part};
 use crate::comm::{GradientSum, Shares, Span, Unit};
 use crate::model::Tape;
 use crate::objective::Coupler;
-use crate::params::{Grads, Walk};
+use crate::params::{Grads, Visit};
 use crate::real::Real;
 use crate::window::Layout;
 
@@ -36,7 +36,7 @@ use statistics::Statistics;
 #[derive(Debug)]
 pub struct Engine<T> {
     pub(super) config: BtpropConfig,
-    plan: Plan,
+    geometry: Geometry,
     tapes: Tapes<T>,
     /// One block of every stream, for the exact init.
     column: Option<Tape<T>>,
@@ -55,7 +55,7 @@ pub struct Engine<T> {
 
 /// How the text is cut into windows, and a window among ranks.
 #[derive(Debug)]
-struct Plan {
+struct Geometry {
     /// S·M of a window, over all ranks.
     blocks: usize,
     /// Windows of an epoch.
@@ -147,7 +147,7 @@ impl<T: Real> Engine<T> {
             progress: Progress::default(),
             statistics: Statistics::new(parts.len(), config.block),
             clock: Clock::default(),
-            plan: Plan {
+            geometry: Geometry {
                 blocks: per_window * s,
                 windows,
                 shares,
@@ -165,7 +165,7 @@ impl<T: Real> Engine<T> {
 
     /// S·M of a window.
     pub fn blocks(&self) -> usize {
-        self.plan.blocks
+        self.geometry.blocks
     }
 
     /// λ of the present epoch.
@@ -182,13 +182,13 @@ impl<T: Real> Engine<T> {
     /// What the present window reads.
     fn text<'a>(&self, l: &Learner<'a, T>) -> WindowText<'a> {
         let at = self.progress.window as usize * self.config.blocks * self.config.block;
-        WindowText { streams: l.streams(self.config.streams), at, first: self.plan.span.first }
+        WindowText { streams: l.streams(self.config.streams), at, first: self.geometry.span.first }
     }
 
     /// The first token of each of this rank's blocks.
     pub fn inputs(&self, l: &Learner<T>) -> Vec<u32> {
         let (text, s, b) = (self.text(l), self.config.streams, self.config.block);
-        self.plan.span.range().map(|row| text.streams.input(row % s, text.at + row / s * b)).collect()
+        self.geometry.span.range().map(|row| text.streams.input(row % s, text.at + row / s * b)).collect()
     }
 
     /// After each move of the states.
@@ -199,7 +199,7 @@ impl<T: Real> Engine<T> {
             let [squares, count] = self.statistics.sum(l.comm, &self.states.movement.last);
             if (squares / count.max(1.0)).sqrt() < tolerance {
                 self.progress.cursor.settled = step as u64 + 1;
-                self.progress.cursor.plan(&self.config, self.progress.epoch);
+                self.progress.cursor.list_stages(&self.config, self.progress.epoch);
             }
         }
         if self.config.starts == Starts::Moving {
@@ -230,7 +230,7 @@ impl<T: Real> Engine<T> {
             me.await_targets(l, &rows);
             if !tied.is_empty() {
                 let ends = &me.buffers.ends[tied.start * me.states.width()..tied.end * me.states.width()];
-                me.states.raise_duals(tied, ends, &duals, me.lambda.value, me.plan.blocks);
+                me.states.raise_duals(tied, ends, &duals, me.lambda.value, me.geometry.blocks);
             }
         })
     }
@@ -280,14 +280,14 @@ impl<T: Real> Engine<T> {
         self.progress.window += 1;
         self.progress.cursor.reset();
         self.tapes.tokens_changed();
-        let tokens = (self.plan.blocks * self.config.block) as u64;
+        let tokens = (self.geometry.blocks * self.config.block) as u64;
         let window = self.statistics.gather(l.comm, &self.states.movement.path);
         let (nats, norm, moved) = (window.nats, self.statistics.norm, window.moved);
         if !norm.is_finite() || !nats.is_finite() {
             return Advance::Diverged { norm, nats_per_token: nats / tokens as f64 };
         }
         let mut sums = window.coupling;
-        sums.penalty /= self.plan.blocks as f64;
+        sums.penalty /= self.geometry.blocks as f64;
         self.lambda.residual += sums.residual;
         self.lambda.moved += moved;
         let objective = nats / tokens as f64 + sums.penalty;
@@ -325,10 +325,10 @@ impl<M: Windowed> Method<M::Number> for M {
 
     fn advance(&mut self, learner: &mut Learner<M::Number>, pause: &mut dyn FnMut() -> bool) -> Advance {
         let engine = self.engine_mut();
-        if engine.progress.window as usize == engine.plan.windows {
+        if engine.progress.window as usize == engine.geometry.windows {
             return Advance::EpochEnd;
         }
-        engine.progress.cursor.plan(&engine.config, engine.progress.epoch);
+        engine.progress.cursor.list_stages(&engine.config, engine.progress.epoch);
         match self.window(learner, pause) {
             Ok(()) => self.engine_mut().end_window(learner),
             Err(stages::Paused) => Advance::Paused,
@@ -340,12 +340,12 @@ impl<M: Windowed> Method<M::Number> for M {
     }
 
     fn updates_per_epoch(&self) -> usize {
-        self.engine().plan.windows
+        self.engine().geometry.windows
     }
 
     fn tokens_per_epoch(&self) -> u64 {
-        let Engine { plan, config, .. } = self.engine();
-        (plan.windows * plan.blocks * config.block) as u64
+        let Engine { geometry, config, .. } = self.engine();
+        (geometry.windows * geometry.blocks * config.block) as u64
     }
 
     fn lambda(&self) -> Option<f64> {
@@ -353,13 +353,13 @@ impl<M: Windowed> Method<M::Number> for M {
     }
 
     fn movable_states(&self) -> usize {
-        let Engine { plan, config, .. } = self.engine();
+        let Engine { geometry, config, .. } = self.engine();
         let (first, behind) = states::outermost(config);
-        plan.blocks - config.streams + config.streams * (usize::from(first) + usize::from(behind))
+        geometry.blocks - config.streams + config.streams * (usize::from(first) + usize::from(behind))
     }
 
-    fn walk(&mut self, walk: &mut dyn Walk<M::Number>) {
-        self.engine_mut().show(walk);
+    fn visit(&mut self, visit: &mut dyn Visit<M::Number>) {
+        self.engine_mut().show(visit);
     }
 
     fn clock(&mut self) -> &mut Clock {

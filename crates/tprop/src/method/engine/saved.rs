@@ -2,11 +2,11 @@
 
 use super::{Batch, Engine};
 use crate::comm::Span;
-use crate::params::{Rows, Walk};
+use crate::params::{Rows, Visit};
 use crate::real::Real;
 
 impl<T: Real> Engine<T> {
-    pub(super) fn show(&mut self, walk: &mut dyn Walk<T>) {
+    pub(super) fn show(&mut self, visit: &mut dyn Visit<T>) {
         let (progress, lambda) = (&mut self.progress, &mut self.lambda);
         let cursor = &mut progress.cursor;
         for (name, value) in [
@@ -16,7 +16,7 @@ impl<T: Real> Engine<T> {
             ("piece", &mut cursor.chunk),
             ("settled", &mut cursor.settled),
         ] {
-            walk.count(&format!("btprop.{name}"), value);
+            visit.count(&format!("btprop.{name}"), value);
         }
         // Known to a reader too, because the counters come first.
         let inside = cursor.inside();
@@ -36,30 +36,30 @@ impl<T: Real> Engine<T> {
             ("state", &mut c.state),
             ("dual", &mut c.dual),
         ] {
-            walk.real(&format!("btprop.{name}"), value);
+            visit.real(&format!("btprop.{name}"), value);
         }
         for (i, nats) in sums.by_position.iter_mut().enumerate() {
-            walk.real(&format!("btprop.nats.{i}"), nats);
+            visit.real(&format!("btprop.nats.{i}"), nats);
         }
         let width = self.states.width();
-        walk.tensor("btprop.carried", self.config.streams, width, &mut self.carried.state);
-        let Span { first, own, all } = self.plan.span;
+        visit.tensor("btprop.carried", self.config.streams, width, &mut self.carried.state);
+        let Span { first, own, all } = self.geometry.span;
         let own = Rows { repeat: 1, first, own, all };
-        let stored = Rows { repeat: self.plan.windows, ..own };
+        let stored = Rows { repeat: self.geometry.windows, ..own };
         for (name, values) in [("stored", &mut self.carried.stored), ("stored_duals", &mut self.carried.stored_duals)] {
             if let Some(values) = values {
-                walk.rows(&format!("btprop.{name}"), stored, width, values);
+                visit.rows(&format!("btprop.{name}"), stored, width, values);
             }
         }
         // A minibatch begins anew with every window: between two of them nothing else shapes the future.
         if self.config.batch == Batch::Full || inside {
-            self.states.walk(walk);
-            walk.rows("btprop.ends", own, width, &mut self.buffers.ends);
+            self.states.visit(visit);
+            visit.rows("btprop.ends", own, width, &mut self.buffers.ends);
             // Otherwise nobody looks in between two chunks.
-            if self.plan.shares.may_pause()
+            if self.geometry.shares.may_pause()
                 && let Some(total) = self.total.whole_mut()
             {
-                total.walk("btprop.total", walk);
+                total.visit("btprop.total", visit);
             }
         }
         self.tapes.tokens_changed();

@@ -1,6 +1,6 @@
 //! The stages of a window, so that its algorithm box can be left between two chunks of rows and entered again.
 //!
-//! Which stages a window has, and in which order, depends on the configuration and on saved state alone: [`Cursor::plan`] lists them. The box
+//! Which stages a window has, and in which order, depends on the configuration and on saved state alone: [`Cursor::list_stages`] lists them. The box
 //! runs through its lines from the beginning each time it is entered, and each line names its stage: those that are done are
 //! skipped. A checkpoint saves how many are done, and how many chunks of the next one.
 
@@ -53,7 +53,7 @@ pub type Step = Result<(), Paused>;
 
 impl Cursor {
     /// Lists the stages of a window of this epoch.
-    pub fn plan(&mut self, config: &BtpropConfig, epoch: u64) {
+    pub fn list_stages(&mut self, config: &BtpropConfig, epoch: u64) {
         let stages = &mut self.stages;
         stages.clear();
         stages.push(Stage::BeginStates);
@@ -152,7 +152,7 @@ impl<T: Real> Engine<T> {
         while (self.progress.cursor.chunk as usize) < count {
             work(self, self.progress.cursor.chunk as usize);
             self.progress.cursor.chunk += 1;
-            if (self.progress.cursor.chunk as usize) < count && self.plan.shares.may_pause() && pause() {
+            if (self.progress.cursor.chunk as usize) < count && self.geometry.shares.may_pause() && pause() {
                 return Err(Paused);
             }
         }
@@ -202,7 +202,7 @@ mod tests {
 
     fn stages(config: &BtpropConfig, epoch: u64, settled: u64) -> Vec<Stage> {
         let mut cursor = Cursor { settled, ..Cursor::default() };
-        cursor.plan(config, epoch);
+        cursor.list_stages(config, epoch);
         cursor.stages
     }
 

@@ -1,7 +1,7 @@
 //! The free states of a window, their duals, and how both move.
 //!
 //! A rank owns the states at the starts of its blocks; behind them stands one more slot per stream: the start of the next rank's
-//! first block, or, behind the last block of all, the slot that `last` speaks of. Row q + S is the target of row q.
+//! first block, or, behind the last block of all, the slot that `last` is about. Row q + S is the target of row q.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::super::{BtpropConfig, DualConfig, DualRule, First, Last, LossOn, Star
 use crate::comm::{Comm, Exchange, Span};
 use crate::model::Model;
 use crate::objective::Constraint;
-use crate::params::{Rows, Walk};
+use crate::params::{Rows, Visit};
 use crate::real::Real;
 
 /// ε of the states' Adagrad, as in the release.
@@ -323,26 +323,26 @@ impl<T: Real> States<T> {
     }
 
     /// Everything that persists over the run, for batch mode.
-    pub fn walk(&mut self, walk: &mut dyn Walk<T>) {
+    pub fn visit(&mut self, visit: &mut dyn Visit<T>) {
         let (width, streams) = (self.width, self.streams);
         let Span { first, own, all } = self.span;
         // The slots behind the last row are the next rank's, unless there is none.
         let behind = if self.span.has_last() { streams } else { 0 };
         let slots = Rows { repeat: 1, first, own: own + behind, all: all + streams };
         let blocks = Rows { repeat: 1, first, own, all };
-        walk.rows("btprop.starts", slots, width, &mut self.starts);
+        visit.rows("btprop.starts", slots, width, &mut self.starts);
         let optional = [("targets", &mut self.targets), ("latent", &mut self.latent), ("sums", &mut self.sums)];
         for (name, values) in optional {
             if let Some(values) = values {
-                walk.rows(&format!("btprop.{name}"), slots, width, values);
+                visit.rows(&format!("btprop.{name}"), slots, width, values);
             }
         }
         if let Some(duals) = &mut self.duals {
-            walk.rows("btprop.duals", blocks, width, duals);
+            visit.rows("btprop.duals", blocks, width, duals);
         }
-        walk.rows("btprop.d_start", blocks, width, &mut self.d_start);
-        walk.rows("btprop.d_target", blocks, width, &mut self.d_target);
-        walk.real("btprop.moved", &mut self.movement.path[0]);
+        visit.rows("btprop.d_start", blocks, width, &mut self.d_start);
+        visit.rows("btprop.d_target", blocks, width, &mut self.d_target);
+        visit.real("btprop.moved", &mut self.movement.path[0]);
     }
 }
 

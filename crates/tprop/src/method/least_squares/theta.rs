@@ -93,7 +93,7 @@ pub fn solve<T: Real>(model: &Model<T>, params: &mut Params<T>, fit: Fit<T>, fac
 
 /// Where the gates stand among all parameters, if the cell has any.
 fn gate_range<T: Real>(model: &Model<T>) -> Option<Range<usize>> {
-    let start = model.plan().entry(model.layer_ids(0).2?).range().start;
+    let start = model.shapes().entry(model.layer_ids(0).2?).range().start;
     Some(start..start + 4 * model.config().hidden)
 }
 

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::{Snapshot, Tensor};
-use crate::params::{Params, Walk};
+use crate::params::{Params, Visit};
 use crate::real::Real;
 
 /// Walks the tensors of a set of weights under `prefix`.
-pub fn walk_params<T: Real>(prefix: &str, params: &mut Params<T>, walk: &mut dyn Walk<T>) {
-    let plan = params.plan().clone();
-    for (entry, id) in plan.entries().iter().zip(plan.ids()) {
+pub fn visit_params<T: Real>(prefix: &str, params: &mut Params<T>, visit: &mut dyn Visit<T>) {
+    let shapes = params.shapes().clone();
+    for (entry, id) in shapes.entries().iter().zip(shapes.ids()) {
         let rows = if entry.vector { 0 } else { entry.rows };
-        walk.tensor(&format!("{prefix}{}", entry.name), rows, entry.cols, params.get_mut(id));
+        visit.tensor(&format!("{prefix}{}", entry.name), rows, entry.cols, params.get_mut(id));
     }
 }
 
@@ -23,7 +23,7 @@ fn dims(rows: usize, cols: usize) -> Vec<usize> {
 #[derive(Debug)]
 pub struct SnapshotWriter<'a>(pub &'a mut Snapshot);
 
-impl<T: Real> Walk<T> for SnapshotWriter<'_> {
+impl<T: Real> Visit<T> for SnapshotWriter<'_> {
     fn count(&mut self, name: &str, value: &mut u64) {
         self.0.set_count(name, *value);
     }
@@ -62,7 +62,7 @@ impl<'a> SnapshotReader<'a> {
     }
 }
 
-impl<T: Real> Walk<T> for SnapshotReader<'_> {
+impl<T: Real> Visit<T> for SnapshotReader<'_> {
     fn count(&mut self, name: &str, value: &mut u64) {
         match self.snapshot.count(name) {
             Some(v) => *value = v,
@@ -94,7 +94,7 @@ pub(crate) struct Health {
     pub sick: Option<String>,
 }
 
-impl<T: Real> Walk<T> for Health {
+impl<T: Real> Visit<T> for Health {
     fn count(&mut self, _: &str, _: &mut u64) {}
     fn real(&mut self, _: &str, _: &mut f64) {}
     fn tensor(&mut self, name: &str, _: usize, _: usize, values: &mut [T]) {

@@ -11,7 +11,7 @@ const CHUNK: usize = 128;
 
 /// How to draw the next token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Taste {
+pub struct Sampling {
     /// Probabilities are raised to 1/temperature; 0 takes the likeliest token.
     pub temperature: f64,
     /// Only the likeliest so many tokens; 0 is all.
@@ -22,7 +22,7 @@ pub struct Taste {
 
 /// Reads and predicts.
 #[derive(Debug)]
-pub struct Speaker<'a, T> {
+pub struct Generator<'a, T> {
     model: &'a Model<T>,
     params: &'a Params<T>,
     one: Tape<T>,
@@ -30,7 +30,7 @@ pub struct Speaker<'a, T> {
     ends: Vec<T>,
 }
 
-impl<'a, T: Real> Speaker<'a, T> {
+impl<'a, T: Real> Generator<'a, T> {
     /// Begins in the initial state.
     pub fn new(model: &'a Model<T>, params: &'a Params<T>) -> Self {
         let state = vec![model.initial_state(); model.state_width()];
@@ -65,14 +65,14 @@ impl<'a, T: Real> Speaker<'a, T> {
         }));
     }
 
-    /// Goes on with `count` tokens after what was read, calling `tell` with each as it is drawn. Stops if `tell` returns false.
-    pub fn go_on(&mut self, count: u64, taste: Taste, mut tell: impl FnMut(u32) -> bool) {
-        let draws = Draws::new(taste.seed, "generate");
+    /// Generates `count` tokens after what was read, calling `sink` with each as it is drawn. Stops if `sink` returns false.
+    pub fn generate(&mut self, count: u64, sampling: Sampling, mut sink: impl FnMut(u32) -> bool) {
+        let draws = Draws::new(sampling.seed, "generate");
         let mut logits = Vec::new();
         for i in 0..count {
             self.logits(&mut logits);
-            let token = choose(&mut logits, taste.temperature, taste.top_k, draws.unit(i));
-            if !tell(token) {
+            let token = choose(&mut logits, sampling.temperature, sampling.top_k, draws.unit(i));
+            if !sink(token) {
                 return;
             }
             self.read(token);
@@ -140,15 +140,15 @@ mod tests {
     fn scores_are_the_log_softmax_of_the_logits() {
         let model: Model<f64> = Model::new(ModelConfig { hidden: 6, embed: 6, ..ModelConfig::new(9) });
         let params = model.initial(2);
-        let mut speaker = Speaker::new(&model, &params);
+        let mut generator = Generator::new(&model, &params);
         // Longer than a chunk, so that the state is carried between two.
         let tokens: Vec<u32> = (0..200).map(|i| (i * i % 9) as u32).collect();
-        let scores = speaker.score(&tokens);
-        speaker.reset();
+        let scores = generator.score(&tokens);
+        generator.reset();
         let mut logits = Vec::new();
         for (i, pair) in tokens.windows(2).enumerate() {
-            speaker.read(pair[0]);
-            speaker.logits(&mut logits);
+            generator.read(pair[0]);
+            generator.logits(&mut logits);
             let log_z = logits.iter().map(|l| l.exp()).sum::<f64>().ln();
             assert!((logits[pair[1] as usize] - log_z - scores[i]).abs() < 1e-12, "token {i}");
         }

@@ -1,6 +1,6 @@
-//! Letters on their way: buffers that belong to MPI until it says that it is done with them.
+//! Messages on their way: buffers that belong to MPI until it says that it is done with them.
 //!
-//! Letters may be longer than MPI's counts, so they travel in parts; all but the last have a mark in their tag.
+//! Messages may be longer than MPI's counts, so they travel in parts; all but the last have a mark in their tag.
 
 use std::collections::VecDeque;
 
@@ -42,18 +42,18 @@ impl Lent {
     }
 }
 
-/// Letters that have been handed to MPI.
+/// Messages that have been handed to MPI.
 #[derive(Default)]
 pub struct Outgoing(Vec<Lent>);
 
 impl Outgoing {
-    /// Hands a letter to MPI.
-    pub fn send(&mut self, world: &SimpleCommunicator, to: usize, topic: Topic, letter: Vec<u8>) {
-        let parts = letter.len().div_ceil(PART).max(1);
+    /// Hands a message to MPI.
+    pub fn send(&mut self, world: &SimpleCommunicator, to: usize, topic: Topic, message: Vec<u8>) {
+        let parts = message.len().div_ceil(PART).max(1);
         if parts == 1 {
-            return self.part(world, to, Tag::from(topic.0), letter);
+            return self.part(world, to, Tag::from(topic.0), message);
         }
-        for (i, part) in letter.chunks(PART).enumerate() {
+        for (i, part) in message.chunks(PART).enumerate() {
             let more = if i + 1 < parts { MORE } else { 0 };
             self.part(world, to, Tag::from(topic.0) + more, part.to_vec());
         }
@@ -75,12 +75,12 @@ impl Outgoing {
     }
 }
 
-/// Letters that MPI is writing.
+/// Messages that MPI is writing.
 #[derive(Default)]
 pub struct Incoming {
     /// In the order in which they were matched, which is the order in which they are handed out.
     parts: VecDeque<(usize, Tag, Lent)>,
-    /// Beginnings of letters, by rank and topic.
+    /// Beginnings of messages, by rank and topic.
     begun: Vec<(usize, Topic, Vec<u8>)>,
 }
 
@@ -101,7 +101,7 @@ impl Incoming {
         any
     }
 
-    /// The next letter that is complete: from whom, its tag, its bytes.
+    /// The next message that is complete: from whom, its tag, its bytes.
     pub fn next(&mut self) -> Option<(usize, Tag, Vec<u8>)> {
         loop {
             let (from, tag, lent) = self.parts.front_mut()?;
@@ -113,18 +113,18 @@ impl Incoming {
             }
             let topic = Topic((tag & !MORE) as u16);
             let begun = self.begun.iter().position(|b| (b.0, b.1) == (from, topic));
-            let letter = match begun {
+            let message = match begun {
                 None => bytes,
                 Some(i) => {
-                    let mut letter = self.begun.swap_remove(i).2;
-                    letter.extend(bytes);
-                    letter
+                    let mut message = self.begun.swap_remove(i).2;
+                    message.extend(bytes);
+                    message
                 }
             };
             if tag & MORE == 0 {
-                return Some((from, tag, letter));
+                return Some((from, tag, message));
             }
-            self.begun.push((from, topic, letter));
+            self.begun.push((from, topic, message));
         }
     }
 
