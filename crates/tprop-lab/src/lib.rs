@@ -1,5 +1,5 @@
-//! Experiments: grids of a user's own ([`sweep_file`]) and the paper's tables ([`recipe`]), both a [`study::Study`], driven by
-//! the same engine ([`drive`]) as processes of this program, and shown beside the paper's figures ([`present`]).
+//! Experiments: grids of a user's own ([`sweep_file`]) and the paper's tables ([`recipe`]), both a [`Study`], driven by
+//! the same engine as processes of this program, and shown beside the paper's figures.
 //!
 //! ```text
 //! file ─ sweep_file | recipe ─→ Study ─ next(progress) ─→ trials ─ drive ─→ runs/ ─ results ─→ compare, present ─→ table.*
@@ -45,7 +45,7 @@ use estimate::{Scope, Survey};
 use ledger::Ledger;
 use out::{Identity, Out};
 use results::{NOT_ASKED, Results};
-use study::Study;
+pub use study::Study;
 use tprop_run::console;
 use tprop_run::describe::describe;
 use tprop_run::failure::{Code, Failure, Outcome};

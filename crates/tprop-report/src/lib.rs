@@ -43,7 +43,7 @@ const FOLDER: &str = "report";
 /// And this file in it names them, for the next report.
 const LIST: &str = "files.txt";
 
-/// What [`write`] made.
+/// What [`write()`] made.
 #[derive(Debug)]
 pub struct Written {
     /// The page.

@@ -1,7 +1,7 @@
 //! Settings in two stages: exactly what was typed ([`typed`]), then what it resolves to ([`Settings`]).
 //!
 //! Sources, each overriding the ones before: defaults, a preset, a TOML file, the command line. To add a setting: a row in [`table`],
-//! which says everything about it, and, if it does not go together with others, a sentence in [`checks`].
+//! which says everything about it, and, if it does not go together with others, a sentence in `checks`.
 
 mod checks;
 mod config;

@@ -15,7 +15,7 @@ pub struct Setting {
     pub doc: &'static str,
     /// What it may be.
     pub kind: Kind,
-    /// Where it stands in [`Config`].
+    /// Where it stands in `Config`.
     pub path: &'static str,
     get: fn(&Config) -> String,
     set: fn(&mut Config, &str) -> Result<(), WordError>,

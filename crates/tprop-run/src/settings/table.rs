@@ -217,7 +217,7 @@ pub fn applies(name: &str, is: impl Fn(&str, &str) -> bool) -> bool {
 }
 
 /// The setting behind a field of the library's configurations, for errors that name the field: by its path in
-/// [`super::config::Config`], or by the end of it where that is enough (a method's own fields come first).
+/// `config::Config`, or by the end of it where that is enough (a method's own fields come first).
 pub fn name_of_field(path: &str) -> Option<&'static str> {
     let named = |whole: &str| TABLE.iter().find(|s| s.path == whole).map(|s| s.name);
     let of_method = ["", "btprop.", "bptt."].iter().find_map(|part| named(&format!("{part}{path}")));
