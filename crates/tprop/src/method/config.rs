@@ -10,6 +10,14 @@ use crate::words;
 use crate::words::WordError;
 
 /// Which method, with its own settings.
+///
+/// ```
+/// use tprop::prelude::*;
+/// let bptt = MethodConfig::Bptt(BpttConfig { window: 35, streams: 20, ..BpttConfig::default() });
+/// assert_eq!(bptt.least_tokens(), 35 * 20 + 1);
+/// // Each method has a word, and begins with its defaults.
+/// assert_eq!("btprop".parse(), Ok(MethodConfig::Btprop(BtpropConfig::default())));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum MethodConfig {
     /// Truncated back-propagation through time.
@@ -120,6 +128,23 @@ impl BpttConfig {
 }
 
 /// Block target propagation: free states every B steps, tied to the recurrence by a penalty and perhaps duals.
+///
+/// The default is ADMM with one step of states, θ and duals for each window.
+///
+/// ```
+/// use tprop::method::{BtpropConfig, Init, Solver, StateConfig};
+/// let penalty = BtpropConfig {
+///     block: 10,
+///     blocks: 8,
+///     streams: 4,
+///     solver: Solver::Penalty,
+///     lambda: 0.5,
+///     init: Init::Sequential,
+///     states: StateConfig { steps: 3, ..StateConfig::default() },
+///     ..BtpropConfig::default()
+/// };
+/// assert_ne!(penalty, BtpropConfig::default());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct BtpropConfig {
     /// B: steps of a block; 1 is TPROP.
@@ -186,6 +211,28 @@ impl Default for BtpropConfig {
 }
 
 impl BtpropConfig {
+    /// Block-parallel BPTT: exact starts that are held, and so many plain state steps with ηλ = 1. The gradient is that of BPTT in
+    /// which each block's loss flows back through `steps` blocks before its own.
+    ///
+    /// ```
+    /// use tprop::method::{BtpropConfig, Starts};
+    /// let config = BtpropConfig { block: 5, blocks: 4, streams: 8, ..BtpropConfig::reach(2) };
+    /// assert_eq!(config.states.rate * config.lambda, 1.0);
+    /// assert_eq!((config.starts, config.states.steps), (Starts::Held, 2));
+    /// ```
+    pub fn reach(steps: usize) -> Self {
+        Self {
+            solver: Solver::Penalty,
+            lambda: 1.0,
+            init: Init::Sequential,
+            first: First::Fixed,
+            last: Last::None,
+            starts: Starts::Held,
+            states: StateConfig { steps, rate: 1.0, rule: StateRule::Sgd, ..StateConfig::default() },
+            ..Self::default()
+        }
+    }
+
     /// Blocks of a window and windows of an epoch, in streams of so many tokens.
     pub(super) fn windows(&self, length: usize) -> (usize, usize) {
         match self.batch {
@@ -484,7 +531,7 @@ impl Default for StateConfig {
 pub enum StateRule {
     /// Plain gradient steps.
     Sgd,
-    /// Adagrad; its accumulator is fresh in each minibatch and kept in batch mode.
+    /// Adagrad; its accumulator is fresh in each minibatch and carried over in batch mode.
     Adagrad,
 }
 
