@@ -14,15 +14,15 @@ pub fn opening(vocab: &Vocab) -> u32 {
 
 /// Says which words of a text the model does not know.
 pub fn tell_unknown(text: &str, vocab: &Vocab, place: &str) {
-    let known = |piece: &str| vocab.token(piece).is_some();
+    let known = |token: &str| vocab.token(token).is_some();
     let mut unknown: Vec<String> = match vocab.level() {
         Level::Byte => Vec::new(),
         Level::Word => text.split_whitespace().filter(|word| !known(word)).map(printable).collect(),
         Level::Char => {
             let spaces = vocab.cutting().underscores;
-            let piece = |c: char| if c == ' ' && spaces { "_".to_owned() } else { c.to_string() };
-            let pieces = text.chars().filter(|c| *c != '\n').map(piece);
-            pieces.filter(|p| !known(p)).map(|p| printable(&p)).collect()
+            let token = |c: char| if c == ' ' && spaces { "_".to_owned() } else { c.to_string() };
+            let tokens = text.chars().filter(|c| *c != '\n').map(token);
+            tokens.filter(|p| !known(p)).map(|p| printable(&p)).collect()
         }
     };
     unknown.dedup();

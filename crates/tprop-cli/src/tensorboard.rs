@@ -8,7 +8,7 @@
 //! Summary  1 Value …        Value  1 tag text, 2 simple_value f32
 //! ```
 //!
-//! The file grows with the record, so that a TensorBoard that looks on sees it grow. When the record is cut (a run goes on from a
+//! The file grows with the record, so that a TensorBoard that looks on sees it grow. When the record is cut (a run continues from a
 //! checkpoint), a new file takes the place of the old one.
 
 use std::fs::{self, File};

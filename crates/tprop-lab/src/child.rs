@@ -70,7 +70,7 @@ impl Child {
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
         }
         #[cfg(not(unix))]
-        let _ = self.process.kill(); // it goes on from its last checkpoint
+        let _ = self.process.kill(); // it continues from its last checkpoint
     }
 
     /// Waits for its end; what it said last on standard error is its reason.
@@ -85,7 +85,7 @@ impl Child {
 fn reason(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let ours = lines.iter().rposition(|line| line.starts_with("tprop: "));
-    // Wrong arguments are told by a line of their own, with advice below it.
+    // Wrong arguments are reported on a line of their own, with advice below it.
     let arguments = lines.iter().position(|line| line.starts_with("error: ")).filter(|_| ours.is_none());
     let from = ours.or(arguments).unwrap_or(lines.len().saturating_sub(1));
     let to = if arguments.is_some() { from + 1 } else { lines.len() };

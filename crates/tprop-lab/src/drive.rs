@@ -131,7 +131,7 @@ impl<'a> Driver<'a> {
         self.show.taken_up(self.ended());
         loop {
             if let Some(code) = signals.code() {
-                let message = "stopped; finished trials are kept, and the same command goes on with the others";
+                let message = "stopped; finished trials are kept, and the same command continues with the others";
                 return Err(Failure::new(code, message));
             }
             self.stop_unwanted(&tasks);

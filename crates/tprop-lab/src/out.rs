@@ -130,7 +130,7 @@ impl Out {
         match fs::read_dir(dir) {
             Ok(mut entries) if !state.is_file() => {
                 let leftover = |e: &fs::DirEntry| e.file_name() == "lock" || e.file_name() == "study.json.new";
-                // Whoever lost the file alone goes on: trials are known by their settings.
+                // Whoever lost the file alone continues: trials are known by their settings.
                 let lost = ["runs", "trials"].iter().all(|folder| dir.join(folder).is_dir());
                 if !lost && entries.any(|e| e.is_ok_and(|e| !leftover(&e))) {
                     let message =
@@ -150,7 +150,7 @@ impl Out {
             let text = fs::read(&state).map_err(disk)?;
             let old = Identity::read(&text).map_err(|e| {
                 Failure::input(format!(
-                    "{}: not readable ({e}); remove it to go on with the trials that are there, or choose another --out",
+                    "{}: not readable ({e}); remove it to continue with the trials that are there, or choose another --out",
                     state.display()
                 ))
             })?;

@@ -83,8 +83,8 @@ impl Show {
     pub fn started(&mut self, name: &str, after: Option<usize>) {
         let what = match after {
             None => "begins".to_owned(),
-            Some(0) => "goes on in epoch 1".to_owned(),
-            Some(evals) => format!("goes on after epoch {evals}"),
+            Some(0) => "continues in epoch 1".to_owned(),
+            Some(evals) => format!("continues after epoch {evals}"),
         };
         if !self.live.draws() {
             self.live.line(&format!("{what}: {name}"));

@@ -11,7 +11,7 @@
 //! [sweep]
 //! seeds = 3                                 # or a list
 //! groups = ["optim.lr"]                     # a row of the table for each value, with the best of the other settings
-//! prune = { first = 1, factor = 3 }         # after 1, 3, 9, … epochs the best third of each group goes on
+//! prune = { first = 1, factor = 3 }         # after 1, 3, 9, … epochs the best third of each group continues
 //! ```
 
 use std::collections::HashMap;

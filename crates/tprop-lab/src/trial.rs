@@ -79,7 +79,7 @@ pub fn merge(layers: &[&[Typed]]) -> Vec<Typed> {
 pub enum Found {
     /// Nothing, or what a run leaves that was killed before its first checkpoint.
     Nothing,
-    /// A run that can go on, or has ended.
+    /// A run that can continue, or has ended.
     Run(Progress),
 }
 
@@ -90,7 +90,7 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
         return Ok(Found::Nothing);
     }
     agree(dir, trial)?;
-    // One that has ended is known by its record, even if its weights were removed; any other needs something to go on from.
+    // One that has ended is known by its record, even if its weights were removed; any other needs something to continue from.
     let resumable = has_checkpoint(dir);
     let path = dir.join("record.jsonl");
     if !resumable && !path.is_file() {

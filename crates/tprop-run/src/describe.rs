@@ -42,6 +42,6 @@ pub fn describe(path: &Path) -> Described {
 /// The fewest words that resolve to the same run; those that shape no number, and the one share of a process alone, are left out.
 fn shortest(settings: &Settings) -> Vec<String> {
     let alone = |name: &str, value: &str| name == "cluster.shares" && value == "1";
-    let told = settings.spelt().into_iter().filter(|(n, v)| !(harmless(n) || alone(n, v)));
-    told.map(|(name, value)| format!("{name}={value}")).collect()
+    let named = settings.spelt().into_iter().filter(|(n, v)| !(harmless(n) || alone(n, v)));
+    named.map(|(name, value)| format!("{name}={value}")).collect()
 }

@@ -9,7 +9,7 @@ use tprop::train::Trainer;
 
 use crate::failure::{Failure, Outcome};
 
-/// How long to go on.
+/// How long to continue.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
     /// So many times.

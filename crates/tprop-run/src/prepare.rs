@@ -90,7 +90,7 @@ pub fn memory(settings: &Settings, model: &Model<f32>, text: Sizes) -> u64 {
     let weights = model.shapes().len() as u64 * 4;
     let optim = settings.optim();
     let method = settings.method();
-    // Sums of gradients: over pieces or windows, and, where sums are made in shares, one for each level of their tree.
+    // Sums of gradients: over chunks or windows, and, where sums are made in shares, one for each level of their tree.
     let shares = settings.shares().unwrap_or(1) as u64;
     let several =
         u64::from(method.batch() != Batch::Mini { accumulate: 1 }) + u64::from(shares.next_power_of_two().ilog2());

@@ -37,8 +37,8 @@ mod system {
 
     pub fn free(dir: &Path) -> Option<u64> {
         // What has no blocks at all is no disk.
-        let told = rustix::fs::statvfs(dir).ok().filter(|told| told.f_blocks > 0)?;
-        told.f_bavail.checked_mul(told.f_frsize)
+        let volume = rustix::fs::statvfs(dir).ok().filter(|volume| volume.f_blocks > 0)?;
+        volume.f_bavail.checked_mul(volume.f_frsize)
     }
 
     pub fn writable(dir: &Path) -> bool {

@@ -1,18 +1,13 @@
-//! Trains a small model on the built-in language through the library alone, then lets it write.
+//! Trains a small model on the built-in language through the library alone, then generates text with it.
 //!
 //! `cargo run --release -p tprop --example train_and_sample`
 
-use tprop::comm::Solo;
 use tprop::corpus;
-use tprop::generate::{Generator, Sampling};
-use tprop::method::{BpttConfig, MethodConfig};
-use tprop::model::{Model, ModelConfig};
-use tprop::record::Event;
-use tprop::train::{Data, TrainConfig, Trainer};
+use tprop::prelude::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let synth = corpus::SynthConfig { vocab: 200, tokens: 100_000, ..Default::default() };
-    let corpus = corpus::load(&corpus::CorpusConfig::default(), &synth)?;
+    let synth = SynthConfig { vocab: 200, tokens: 100_000, ..Default::default() };
+    let corpus = corpus::load(&CorpusConfig::default(), &synth)?;
 
     let model = Model::<f32>::new(ModelConfig { hidden: 64, embed: 64, ..ModelConfig::new(corpus.vocab.len()) });
     let config = TrainConfig {
@@ -31,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut generator = Generator::new(&model, trainer.best_params());
     corpus.vocab.eos().into_iter().for_each(|eos| generator.read(eos));
     let mut text = Vec::new();
-    generator.generate(60, Sampling { temperature: 1.0, top_k: 0, seed: 7 }, |token| {
+    generator.generate(60, Sampling { seed: 7, ..Sampling::default() }, |token| {
         text.push(token);
         true
     });

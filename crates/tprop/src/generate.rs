@@ -1,4 +1,4 @@
-//! A trained model that reads tokens one after the other: for writing text and for scoring lines.
+//! How text is generated, and how lines are scored: a trained model that reads tokens one after the other.
 
 use crate::model::{Model, Tape};
 use crate::params::Params;
@@ -20,7 +20,30 @@ pub struct Sampling {
     pub seed: u64,
 }
 
-/// Reads and predicts.
+impl Default for Sampling {
+    /// From the model's own distribution.
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: 0, seed: 1 }
+    }
+}
+
+/// A model with its weights and a state: reads tokens, predicts the next one, scores lines.
+///
+/// ```
+/// use tprop::prelude::*;
+/// let model = Model::<f32>::new(ModelConfig { hidden: 8, embed: 8, ..ModelConfig::new(10) });
+/// let params = model.initial(1);
+/// let mut generator = Generator::new(&model, &params);
+/// generator.read(3);
+/// let mut tokens = Vec::new();
+/// generator.generate(20, Sampling { temperature: 0.8, top_k: 5, seed: 7 }, |token| {
+///     tokens.push(token);
+///     token != 0 // stops behind a 0
+/// });
+/// assert!(!tokens.is_empty());
+/// let scores = generator.score(&[3, 1, 4]); // log p(1 | 3) and log p(4 | 3 1)
+/// assert!(scores.len() == 2 && scores.iter().all(|&s| s < 0.0));
+/// ```
 #[derive(Debug)]
 pub struct Generator<'a, T> {
     model: &'a Model<T>,

@@ -81,7 +81,7 @@ pub enum Constraint {
     Tanh,
     /// −1 ≤ s ≤ 1, by projection.
     Box,
-    /// s = sign z with z kept; gradients pass straight through.
+    /// s = sign z with z saved; gradients pass straight through.
     Binary,
     /// At most this many components of each h differ from 0, by projection.
     Sparse(usize),

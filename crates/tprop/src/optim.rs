@@ -1,4 +1,4 @@
-//! Optimisers over named tensors: one pass for clipping and updating. The formulas are PyTorch's; learning rates and Adagrad's ε are
+//! How θ is updated: optimisers over named tensors, with one pass for clipping and updating. The formulas are PyTorch's; learning rates and Adagrad's ε are
 //! not its defaults (docs/formats.md has the list).
 //!
 //! The embedding's gradient is row-sparse, and only the rows of words that occur are updated. For sgd and adagrad that equals the
@@ -113,6 +113,15 @@ impl Rule {
 }
 
 /// How θ is updated.
+///
+/// ```
+/// use tprop::prelude::*;
+/// let rule: Rule = "adam".parse()?;
+/// let config = OptimConfig { rule, rate: rule.usual_rate(), clip: 1.0 };
+/// assert_eq!(config.rate, 0.002);
+/// assert_eq!(config.rule.eps(), Some(1e-8));
+/// # Ok::<(), tprop::words::WordError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimConfig {
     /// The rule.

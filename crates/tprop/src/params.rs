@@ -1,4 +1,4 @@
-//! Named tensors in one buffer. Weights, gradients and the accumulators of optimisers have the same shape and order.
+//! Weights, gradients and their names: named tensors in one buffer. Weights, gradients and the accumulators of optimisers have the same shape and order.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Texts as numbers: kept in chunks, two bytes a token wherever that is enough, and seen through [`Text`].
+//! Texts as numbers: stored in chunks, two bytes a token wherever that is enough, and seen through [`Text`].
 //!
 //! A gigabyte of bytes or characters has a billion tokens; in one list of `u32` it would take four gigabytes, and more than
 //! that while the list grows.
@@ -140,7 +140,7 @@ impl FromIterator<u32> for Tokens {
     }
 }
 
-/// A text, or a part of one, wherever it is kept.
+/// A text, or a part of one, wherever it is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
     kind: Kind<'a>,

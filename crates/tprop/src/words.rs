@@ -34,10 +34,10 @@ pub enum WordError {
 /// ```
 /// #[derive(Debug, PartialEq)]
 /// pub enum Pace {
-///     Visit,
+///     Walk,
 ///     Run { steps: usize },
 /// }
-/// tprop::words! { Pace { "visit" => Visit, "run" => Run { steps: 3 } } }
+/// tprop::words! { Pace { "walk" => Walk, "run" => Run { steps: 3 } } }
 ///
 /// assert_eq!("run".parse(), Ok(Pace::Run { steps: 3 }));
 /// assert_eq!(Pace::Run { steps: 5 }.to_string(), "run");

@@ -3,13 +3,14 @@
 mod common;
 use common::*;
 use tprop::adapt::*;
+use tprop::cell::CellKind;
 use tprop::eval::Reader;
 use tprop::model::Model;
 use tprop::window::{Layout, Streams};
 
 const ADAPT: AdaptConfig = AdaptConfig { block: 4, steps: 3, rate: 0.4, blocks: 3, lambda: 0.2 };
 
-fn each_nats(cell: tprop::cell::CellKind, layers: usize, text: &[u32], streams: usize) -> Vec<(usize, usize, f64)> {
+fn each_nats(cell: CellKind, layers: usize, text: &[u32], streams: usize) -> Vec<(usize, usize, f64)> {
     let model = model(cell, layers);
     let mut all = Vec::new();
     read_adapting_each(&model, &model.initial(2), text, streams, ADAPT, |i, at, nats| all.push((i, at, nats)));
@@ -19,7 +20,7 @@ fn each_nats(cell: tprop::cell::CellKind, layers: usize, text: &[u32], streams: 
 /// A token that changes may change its own probability and later ones, never an earlier one, in any bit.
 #[test]
 fn the_future_changes_no_earlier_probability() {
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         for layers in [1, 2] {
             let text = tokens(42);
             let before = each_nats(cell, layers, &text, 1);
@@ -41,7 +42,7 @@ fn the_future_changes_no_earlier_probability() {
 /// Nor does the token that is being predicted: over all that could stand there, the probabilities add up to 1.
 #[test]
 fn no_prediction_peeks_at_its_own_answer() {
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         let text = tokens(22);
         for at in 1..text.len() {
             let total: f64 = (0..VOCAB as u32)
@@ -59,7 +60,7 @@ fn no_prediction_peeks_at_its_own_answer() {
 /// Each stream is a text of its own, and every token of it is shown once.
 #[test]
 fn streams_are_read_apart_and_every_token_once() {
-    let cell = CELLS[2];
+    let cell = CellKind::Gru;
     let mut seen = each_nats(cell, 1, &tokens(84), 2);
     assert_eq!(seen.len(), 82);
     seen.sort_by_key(|s| (s.0, s.1));
@@ -72,7 +73,7 @@ fn streams_are_read_apart_and_every_token_once() {
 /// No steps or no blocks: the plain reading.
 #[test]
 fn switched_off_it_is_plain_reading() {
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         let model = model(cell, 2);
         let (params, text) = (model.initial(2), tokens(203));
         let plain = Reader::new(4).read(&model, &params, &text, 3);
@@ -140,7 +141,7 @@ fn twin(model: &Model<f64>, text: &[u32], config: AdaptConfig) -> f64 {
 #[test]
 fn it_agrees_with_its_slow_twin() {
     let text = tokens(21);
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         let model = model(cell, 1);
         for blocks in [1, 2, 9] {
             let config = AdaptConfig { blocks, steps: 2, lambda: 0.7, ..ADAPT };
@@ -154,7 +155,7 @@ fn it_agrees_with_its_slow_twin() {
 /// A text that has drifted from what the weights know: two words alone are left of seven.
 #[test]
 fn it_helps_when_the_text_drifts() {
-    let model = model(CELLS[2], 1);
+    let model = model(CellKind::Gru, 1);
     let params = model.initial(2);
     let text: Vec<u32> = tokens(400).iter().map(|t| if t % 3 == 0 { 2 } else { 5 }).collect();
     let plain = Reader::new(1).read(&model, &params, &text, 2).nats;

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
-use common::{CELLS, duals, plain, tokens};
+use common::{duals, plain, tokens};
 use tprop::cell::CellKind;
 use tprop::comm::Solo;
 use tprop::method::*;
@@ -121,7 +121,7 @@ fn a_training_step_allocates_nothing() {
     let updates = 40;
     let mut guilty = Vec::new();
     for (name, method) in methods() {
-        for (i, cell) in CELLS.into_iter().enumerate() {
+        for (i, cell) in CellKind::ALL.into_iter().enumerate() {
             let rule = ["sgd", "nag", "adagrad", "rmsprop", "adadelta", "adam"][i];
             for tape_mb in [128, 0] {
                 let small =

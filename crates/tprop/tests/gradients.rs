@@ -1,19 +1,10 @@
 //! Every gradient of the block pass against central differences, in f64.
 
-use tprop::cell::{Activation, CellKind};
+use tprop::cell::CellKind;
 use tprop::model::{Model, ModelConfig, Tape};
 use tprop::params::Params;
 use tprop::rng::Draws;
 use tprop::window::Layout;
-
-const CELLS: [CellKind; 6] = [
-    CellKind::Elman(Activation::Tanh),
-    CellKind::Elman(Activation::Sigmoid),
-    CellKind::Gru,
-    CellKind::Lstm,
-    CellKind::Mult,
-    CellKind::MultGated,
-];
 
 struct Case {
     model: Model<f64>,
@@ -73,7 +64,7 @@ fn assert_close(what: &str, ours: &[f64], theirs: &[f64]) {
 
 #[test]
 fn block_pass_agrees_with_central_differences() {
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         for layers in [1, 2, 3] {
             for tied in [false, true] {
                 for (rows, steps) in [(2, 3), (9, 2), (1, 1)] {

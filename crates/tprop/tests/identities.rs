@@ -2,13 +2,14 @@
 
 mod common;
 use common::*;
+use tprop::cell::CellKind;
 use tprop::comm::{Comm, Solo, Team};
 use tprop::method::*;
 use tprop::params::Params;
 use tprop::window::{Layout, Streams};
 
 fn each_model(mut check: impl FnMut(&str, tprop::model::Model<f64>)) {
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         for layers in [1, 2] {
             check(&format!("{cell:?} × {layers}"), model(cell, layers));
         }
@@ -107,6 +108,9 @@ fn reach_is_bptt_with_a_long_window() {
             let ours = gradient(&MethodConfig::Btprop(config), &model, &params, &tokens);
             let theirs = reach_gradient(&model, &params, &tokens, (2, 5, 6), n);
             assert_same(&format!("{name}, reach {n}"), &ours, &theirs, 1e-10);
+            let ready = BtpropConfig { streams: 2, blocks: 5, block: 6, ..BtpropConfig::reach(n) };
+            let ours = gradient(&MethodConfig::Btprop(ready), &model, &params, &tokens);
+            assert_same(&format!("{name}, reach {n} as it comes"), &ours, &theirs, 1e-10);
         }
         // One step of any ηλ: the nearest block's part comes with that weight.
         let states = StateConfig { steps: 1, rate: 0.4, ..plain(2, 5, 6).states };
@@ -164,7 +168,7 @@ fn held_starts_follow_theta() {
 
 /// A few updates of several epochs; returns θ.
 fn trained(config: &MethodConfig, comm: &dyn Comm) -> Vec<f64> {
-    let model = model(tprop::cell::CellKind::Lstm, 2);
+    let model = model(CellKind::Lstm, 2);
     let tokens = tokens(300);
     let mut l = learner(&model, model.initial(1), &tokens, comm);
     l.optimiser.rate = 0.3;

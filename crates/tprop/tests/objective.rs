@@ -270,7 +270,7 @@ fn variants() -> Vec<(&'static str, BtpropConfig)> {
 
 #[test]
 fn window_objective_agrees_with_central_differences() {
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         for layers in [1, 2] {
             let model = small(cell, layers);
             for (name, config) in variants() {

@@ -4,7 +4,7 @@
 mod common;
 use std::collections::BTreeMap;
 
-use common::{CELLS, VOCAB, duals, plain, tokens};
+use common::{VOCAB, duals, plain, tokens};
 use tprop::cell::CellKind;
 use tprop::checkpoint::Snapshot;
 use tprop::comm::{Comm, Count, Counted, InShares, Shares, SharesError, Solo, Team, Topic, Unit, share};
@@ -126,7 +126,7 @@ fn by_itself<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 fn ranks_give_the_same_bits_for_every_cell_solver_and_mode() {
     let text = tokens(190);
     for (name, method) in methods() {
-        for (i, cell) in CELLS.into_iter().enumerate() {
+        for (i, cell) in CellKind::ALL.into_iter().enumerate() {
             let model = Model::<f32>::new(small(cell, 1 + i % 2, i % 3 == 2));
             let alone = by_itself(|| trained(&model, &method, &text, &InShares::new(Solo, SHARES)));
             assert!(alone.1.len() == UPDATES || cell == CellKind::Mult, "{name}, {cell:?}: {:?}", alone.1);
@@ -168,7 +168,7 @@ fn more_streams_than_a_chunk_has_rows() {
 fn a_run_goes_on_with_another_number_of_ranks() {
     let text = tokens(190);
     for (i, (name, method)) in methods().into_iter().enumerate() {
-        let model = Model::<f32>::new(small(CELLS[i % CELLS.len()], 1, false));
+        let model = Model::<f32>::new(small(CellKind::ALL[i % CellKind::ALL.len()], 1, false));
         let whole = by_itself(|| trained(&model, &method, &text, &InShares::new(Solo, SHARES)));
         let data = Data::new(&text, &[], &[]);
         let mut last: Option<Vec<u8>> = None;

@@ -3,7 +3,7 @@
 //! pass over several chunks.
 
 mod common;
-use common::{CELLS, VOCAB, duals, plain, tokens};
+use common::{VOCAB, duals, plain, tokens};
 use sha2::{Digest, Sha256};
 use tprop::cell::CellKind;
 use tprop::checkpoint::Snapshot;
@@ -214,7 +214,7 @@ fn check(name: &str, method: &MethodConfig, cell: CellKind, layers: usize, rule:
 #[test]
 fn every_method_with_every_cell_resumes_anywhere() {
     for (name, method) in methods() {
-        for (i, cell) in CELLS.into_iter().enumerate() {
+        for (i, cell) in CellKind::ALL.into_iter().enumerate() {
             check(name, &method, cell, 1 + i % 2, RULES[i], &[1]);
         }
     }

@@ -116,7 +116,7 @@ fn patience_counts_epochs_in_a_row() {
 #[test]
 fn accumulated_windows_are_averaged() {
     let (streams, window, accumulate, windows) = (2, 3, 2, 5);
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         let (model, text) = (model(cell, 1), tokens(streams * (window * windows + 1) + 1));
         let mut l = learner(&model, model.initial(1), &text, &Solo);
         l.optimiser.rate = 0.01;

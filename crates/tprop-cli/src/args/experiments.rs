@@ -9,7 +9,7 @@ use crate::experiment::{Request, recipe};
 /// How to run an experiment.
 #[derive(Clone, Debug, Args)]
 pub struct Driving {
-    /// Where trials and tables go; the same command goes on there
+    /// Where trials and tables go; the same command continues there
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Trials side by side; they share the threads
@@ -74,7 +74,7 @@ A file has [set] (settings of all trials), [grid] (setting = [values], or { from
 
 Examples:
   tprop sweep rates.toml --dry-run             how many trials, how long
-  tprop sweep rates.toml --jobs 2              runs them in sweeps/rates; killed, the same command goes on
+  tprop sweep rates.toml --jobs 2              runs them in sweeps/rates; killed, the same command continues
   tprop sweep rates.toml model.hidden=50 --out sweeps/rates-50";
 
 /// Options of `sweep`.

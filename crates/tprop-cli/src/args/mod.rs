@@ -41,7 +41,7 @@ pub struct Line {
 pub enum Command {
     /// Train a model; without arguments on a built-in language
     Train(Box<Train>),
-    /// Go on with a run that was stopped
+    /// Continue a run that was stopped
     Resume(Resume),
     /// Perplexity of a run's model on a split
     Eval(Eval),
@@ -120,7 +120,7 @@ pub enum Data {
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LevelArg {
-    /// Pieces between white space
+    /// Words between white space
     Word,
     /// Characters
     Char,

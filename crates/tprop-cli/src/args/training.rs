@@ -145,10 +145,10 @@ pub struct Plan {
     /// Bandwidth of the network, gigabits a second each way
     #[arg(long, value_name = "GBIT/S", default_value_t = 10.0, value_parser = positive)]
     pub bandwidth: f64,
-    /// Time until a short letter is there, microseconds
+    /// Time until a short message is there, microseconds
     #[arg(long, value_name = "US", default_value_t = 20.0, value_parser = positive)]
     pub latency: f64,
-    /// Time that a letter costs a processor, microseconds
+    /// Time that a message costs a processor, microseconds
     #[arg(long, value_name = "US", default_value_t = 5.0, value_parser = positive)]
     pub overhead: f64,
     /// Plan for a made-up text of so many tokens and data.vocab words instead of reading one

@@ -93,9 +93,9 @@ pub fn join() -> Outcome<(Member, bool)> {
             super::last_words()
         ));
     };
-    let office = tprop_mpi::Connection::open(Duration::from_secs(patience), NOTED.clone(), lost);
-    let office = office.map_err(|e| refuse(rank, e))?;
-    let seen = tprop::comm::Comm::size(&office);
+    let connection = tprop_mpi::Connection::open(Duration::from_secs(patience), NOTED.clone(), lost);
+    let connection = connection.map_err(|e| refuse(rank, e))?;
+    let seen = tprop::comm::Comm::size(&connection);
     if seen != size {
         // An MPI other than the launcher's does not find it and takes itself for alone.
         return Err(refuse(
@@ -106,5 +106,5 @@ pub fn join() -> Outcome<(Member, bool)> {
             ),
         ));
     }
-    Ok((Member::Rank(Some(office)), true))
+    Ok((Member::Rank(Some(connection)), true))
 }

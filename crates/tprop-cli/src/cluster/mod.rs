@@ -34,7 +34,7 @@ pub struct Cluster {
     member: Member,
     /// A launcher has started this process.
     launched: bool,
-    /// The others have been told what to do.
+    /// The others know what to do.
     announced: AtomicBool,
     /// They have seen the end of it as well.
     over: AtomicBool,
@@ -56,11 +56,11 @@ impl Cluster {
         match &self.member {
             Member::Alone => &Solo,
             #[cfg(feature = "mpi")]
-            Member::Rank(office) => office.as_ref().expect("open until the end"),
+            Member::Rank(connection) => connection.as_ref().expect("open until the end"),
         }
     }
 
-    /// Whether this rank does as it is told.
+    /// Whether this rank follows another's command.
     pub fn serves(&self) -> bool {
         self.comm().rank() > 0
     }
@@ -142,7 +142,7 @@ impl Cluster {
         serve::same_rate(self.comm(), trainer);
     }
 
-    /// Every rank has read the same command line and does the same; none is told anything.
+    /// Every rank has read the same command line and does the same; no rank instructs another.
     pub fn all_do_the_same(&self) {
         self.announced.store(true, Ordering::Relaxed);
         self.over.store(true, Ordering::Relaxed);
@@ -186,7 +186,7 @@ impl Cluster {
         match &self.member {
             Member::Alone => {}
             #[cfg(feature = "mpi")]
-            Member::Rank(office) => office.as_ref().expect("open until the end").abort(failure.code as u8),
+            Member::Rank(connection) => connection.as_ref().expect("open until the end").abort(failure.code as u8),
         }
         std::process::exit(failure.code as i32)
     }
@@ -201,7 +201,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Ranks leave together; those that have not been told what to do are told that there is nothing.
+    /// Ranks leave together; those that do not know what to do learn that there is nothing.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -216,9 +216,9 @@ impl Drop for Cluster {
         match &mut self.member {
             Member::Alone => debug_assert!(!abandoned),
             #[cfg(feature = "mpi")]
-            Member::Rank(office) => {
-                let office = office.take().expect("open until the end");
-                if abandoned { office.abandon() } else { office.close() }
+            Member::Rank(connection) => {
+                let connection = connection.take().expect("open until the end");
+                if abandoned { connection.abandon() } else { connection.close() }
             }
         }
     }
@@ -230,7 +230,7 @@ fn last_words() -> String {
     match newest(run).or(launch::last_step()) {
         None => format!("The job ends; {run} has no checkpoint yet"),
         Some(step) => format!(
-            "The job ends; the last checkpoint of {run} is that of update {step}, and `tprop resume {run}` under the same launcher goes on"
+            "The job ends; the last checkpoint of {run} is that of update {step}, and `tprop resume {run}` under the same launcher continues"
         ),
     }
 }
@@ -246,19 +246,19 @@ fn newest(run: &str) -> Option<u64> {
 
 struct Noting<'a>(&'a mut dyn Watch);
 
-type Told = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type Watched = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl Watch for Noting<'_> {
-    fn event(&mut self, event: &Event) -> Told {
+    fn event(&mut self, event: &Event) -> Watched {
         self.0.event(event)
     }
-    fn updated(&mut self, step: u64) -> Told {
+    fn updated(&mut self, step: u64) -> Watched {
         self.0.updated(step)
     }
     fn request(&mut self) -> Request {
         self.0.request()
     }
-    fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Told {
+    fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Watched {
         let step = snapshot.meta.get("count.train.step").and_then(|step| step.parse::<u64>().ok());
         self.0.save(snapshot, why)?;
         launch::note(step.map_or(0, |step| step + 1));

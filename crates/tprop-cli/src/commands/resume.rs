@@ -1,4 +1,4 @@
-//! `resume`: goes on with a run from its newest usable checkpoint, bit for bit.
+//! `resume`: continues a run from its newest usable checkpoint, bit for bit.
 
 use tprop::checkpoint::{BEST, Kind, Newest, Snapshot, Store};
 use tprop::comm::Comm;
@@ -21,7 +21,7 @@ use crate::run::sessions::{self, Session};
 use crate::run::{self, Run};
 use crate::signals::Signals;
 
-/// Goes on with a run from its newest usable checkpoint.
+/// Continues a run from its newest usable checkpoint.
 pub fn resume(args: &args::Resume) -> Outcome {
     let cluster = Cluster::join()?;
     if cluster.serves() {

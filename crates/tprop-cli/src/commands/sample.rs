@@ -11,7 +11,7 @@ use crate::lines::opening;
 use crate::run::Run;
 
 /// Writes a sample with the seed 1 at temperature 1, as `tprop generate RUN` does. A run is not worth failing for it, so trouble is
-/// only told.
+/// only reported.
 pub fn write(run: &Run, corpus: &Corpus, model: &Model<f32>, params: &Params<f32>) {
     let vocab = &corpus.vocab;
     let tokens = match vocab.level() {

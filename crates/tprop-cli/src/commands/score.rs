@@ -1,6 +1,6 @@
 //! `score`: log-probability of each line.
 //!
-//! A line is read from the rest state after a line end, and its own line end is part of it (where the vocabulary has one), so
+//! A line is read from the initial state after a line end, and its own line end is part of it (where the vocabulary has one), so
 //! that the probabilities of all possible lines add up to 1.
 
 use std::fs::File;

@@ -180,7 +180,7 @@ pub fn go(
         watcher.finish()?;
         // If it was not this process, it was a signal to another rank.
         let code = watcher.stopped.unwrap_or(Code::Terminated);
-        let message = format!("stopped and saved; `tprop resume {}` goes on", run.name());
+        let message = format!("stopped and saved; `tprop resume {}` continues", run.name());
         return Err(Failure::new(code, message));
     }
     sample::write(run, corpus, trainer.model(), trainer.best_params());

@@ -37,8 +37,8 @@ pub struct Watcher {
     saved: Instant,
     /// Updates so far.
     step: u64,
-    /// The update whose checkpoint, due by the number of updates, has been told of.
-    told: u64,
+    /// The update whose checkpoint, due by the number of updates, has been announced.
+    announced: u64,
     rolls_back: bool,
     /// Why it wished to stop.
     pub stopped: Option<Code>,
@@ -54,7 +54,7 @@ const RATE: &str = "optim.rate";
 enum Following {
     NotYet,
     With(Board),
-    /// It could not be written. A run is not worth losing for a file that can be made again, so that was only told.
+    /// It could not be written. A run is not worth losing for a file that can be made again, so that was only reported.
     No,
 }
 
@@ -77,7 +77,7 @@ impl Following {
     }
 }
 
-type Told = Result<(), Box<dyn Error + Send + Sync>>;
+type Watched = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// What a [`Watcher`] is made of.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Watcher {
             signals: parts.signals,
             saved: Instant::now(),
             step: parts.step,
-            told: parts.step,
+            announced: parts.step,
             rolls_back: parts.settings.rolls_back(),
             stopped: None,
             unread: false,
@@ -162,7 +162,7 @@ impl Watcher {
         let len = record_length(&snapshot);
         self.recorder = Recorder::resume(&self.record, len).map_err(|e| Failure::disk(&self.record, &e))?;
         self.board = Following::NotYet; // made anew from what is left of the record
-        (self.step, self.told) = (step, step);
+        (self.step, self.announced) = (step, step);
         self.tell(&Event::Rate(RateChange { step, rate, reason: "diverged".into() }))?;
         self.hand_over(snapshot.clone(), false)?;
         self.saver.finish()?;
@@ -181,14 +181,16 @@ impl Watcher {
 
     /// A checkpoint is due after this update, by the settings.
     fn due(&self) -> bool {
-        self.step > 0 && self.told != self.step && self.plan.every_steps.is_some_and(|n| self.step.is_multiple_of(n))
+        self.step > 0
+            && self.announced != self.step
+            && self.plan.every_steps.is_some_and(|n| self.step.is_multiple_of(n))
     }
 
     fn keep(&mut self, snapshot: Snapshot, why: SaveReason) -> Outcome {
         let step = snapshot.count("train.step").unwrap_or(0);
         self.step = step;
         let due = self.due();
-        self.told = step;
+        self.announced = step;
         // What a clock or a signal asked for leaves no line, and the end has its own.
         if due || matches!(why, SaveReason::First | SaveReason::Evaluated { .. }) {
             self.tell(&Event::Checkpoint(Saved { step, file: Store::name(step) }))?;
@@ -226,11 +228,11 @@ pub fn record_length(snapshot: &Snapshot) -> u64 {
 }
 
 impl Watch for Watcher {
-    fn event(&mut self, event: &Event) -> Told {
+    fn event(&mut self, event: &Event) -> Watched {
         Ok(self.tell(event)?)
     }
 
-    fn updated(&mut self, step: u64) -> Told {
+    fn updated(&mut self, step: u64) -> Watched {
         self.step = step;
         Ok(self.saver.check().map_err(Failure::from)?)
     }
@@ -244,7 +246,7 @@ impl Watch for Watcher {
         if late || self.due() { Request::Save } else { Request::Go }
     }
 
-    fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Told {
+    fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Watched {
         Ok(self.keep(snapshot, why)?)
     }
 }

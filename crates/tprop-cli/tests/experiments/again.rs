@@ -57,7 +57,7 @@ fn damaged_runs_are_made_anew_and_a_lost_state_is_no_loss() {
     assert_eq!(figures(&place, "o"), whole);
 
     place.write("o/study.json", "{");
-    place.run(&["sweep", "s.toml", "--out", "o"]).refused(2, "remove it to go on with the trials that are there");
+    place.run(&["sweep", "s.toml", "--out", "o"]).refused(2, "remove it to continue with the trials that are there");
     let old = r#"{"format":1,"name":"s","version":"0.1.0","hash":"00","cells":{}}"#;
     place.write("o/study.json", old);
     place.run(&["sweep", "s.toml", "--out", "o"]).refused(2, "scripts/migrate-trials");

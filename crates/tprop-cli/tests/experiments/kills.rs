@@ -64,7 +64,7 @@ fn a_killed_driver_loses_nothing_and_does_nothing_twice() {
             driver.0.kill().unwrap(); // SIGKILL
             driver.0.wait().unwrap();
             killed += 1;
-            // Without a driver a run ends at its next event, so one that is in its middle will have to go on later.
+            // Without a driver a run ends at its next event, so one that is in its middle will have to continue later.
             let middle = runs().into_iter().filter(|(_, steps, ended)| (1..120).contains(steps) && !ended);
             interrupted.extend(middle.map(|(run, ..)| run));
         }
@@ -112,7 +112,7 @@ fn a_second_driver_waits_outside_and_a_signal_ends_all_trials_in_order() {
     let mut said = String::new();
     driver.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(driver.0.wait().unwrap().code(), Some(143), "{said}");
-    assert!(said.contains("the same command goes on"), "{said}");
+    assert!(said.contains("the same command continues"), "{said}");
     // Both have saved: their locks are free and their records end with a checkpoint after the signal.
     for run in std::fs::read_dir(place.join("o/runs")).unwrap() {
         let record = std::fs::read_to_string(run.unwrap().path().join("record.jsonl")).unwrap();
@@ -122,6 +122,6 @@ fn a_second_driver_waits_outside_and_a_signal_ends_all_trials_in_order() {
     let mut driver = Driver(place.command(&["sweep", "s.toml", "--out", "o", "--jobs", "2"]).spawn().unwrap());
     let lines = std::io::BufReader::new(driver.0.stderr.take().unwrap()).lines();
     let told: Vec<String> = lines.map(Result::unwrap).filter(|l| l.contains("optim.lr")).take(2).collect();
-    assert!(told.len() == 2 && told.iter().all(|l| l.starts_with("goes on ")), "{told:?}");
+    assert!(told.len() == 2 && told.iter().all(|l| l.starts_with("continues ")), "{told:?}");
     assert!(told.iter().all(|l| l.matches("optim.lr=0.02").count() == 1), "{told:?}");
 }

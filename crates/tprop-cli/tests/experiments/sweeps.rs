@@ -81,7 +81,7 @@ fn trials_that_diverge_or_fail_are_listed_and_failures_can_be_retried() {
     let report = std::fs::read_to_string(place.join("o/report.md")).unwrap();
     assert!(report.contains("A trial of optim.lr=1e6 diverged") && !report.contains("not ended"), "{report}");
 
-    // A run whose checkpoints are damaged before its end cannot go on.
+    // A run whose checkpoints are damaged before its end cannot continue.
     let id = figures["trials"][0]["trial"].as_str().unwrap().to_owned();
     let run = place.join("o/runs").join(&id);
     let record = std::fs::read_to_string(run.join("record.jsonl")).unwrap();

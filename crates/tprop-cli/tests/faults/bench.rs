@@ -70,7 +70,7 @@ pub fn train<'a>(kind: usize, run: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     args
 }
 
-/// Trains or, where there is something to go on from, resumes to the end.
+/// Trains or, where there is something to continue from, resumes to the end.
 #[track_caller]
 pub fn finish(place: &Place, train: &[&str], run: &str) {
     let resumable = place.join(run).join("settings.toml").is_file();

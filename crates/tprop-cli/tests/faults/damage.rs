@@ -110,7 +110,7 @@ fn files_under_the_wrong_name_are_found_out() {
     let best = paths[0].with_file_name("best.safetensors");
     let read = |path: &Path| std::fs::read(path).unwrap();
 
-    // Renamed, swapped, the best as one to go on from and the reverse.
+    // Renamed, swapped, the best as one to continue from and the reverse.
     let (newest, older) = (read(&paths[0]), read(&paths[2]));
     assert!(refused(&paths[0], &older, "renamed").contains("renamed or swapped"));
     assert!(refused(&paths[2], &newest, "swapped").contains("renamed or swapped"));
@@ -185,7 +185,7 @@ fn a_bad_newest_checkpoint_is_stepped_over_with_one_warning() {
     row("newest checkpoint bad", 4, "3 fell back with one warning, 1 refused with a list");
 }
 
-/// The best is bad or gone: the run goes on, with a warning, and finds a new best.
+/// The best is bad or gone: the run continues, with a warning, and finds a new best.
 #[test]
 fn a_lost_best_is_forgotten_aloud() {
     let place = place();

@@ -49,7 +49,7 @@ fn a_full_disk_leaves_the_old_checkpoint() {
     );
 }
 
-/// Checkpoints that are there make room for those to come: a run may always go on where it has been.
+/// Checkpoints that are there make room for those to come: a run may always continue where it has been.
 #[test]
 fn a_run_goes_on_with_room_for_one_more_checkpoint() {
     let place = place();

@@ -98,7 +98,7 @@ fn killed_at_each_point_of_a_save() {
             let ran = place.command(&args).env("TPROP_FAULT", &fault).output().unwrap();
             assert_eq!(ran.status.code(), Some(137), "{fault}: {ran:?}");
             if *passing > 3 {
-                assert!(place.join("run/settings.toml").is_file(), "{fault}: nothing to go on from");
+                assert!(place.join("run/settings.toml").is_file(), "{fault}: nothing to continue from");
             }
             finish(&place, &args, "run");
             same(&whole, &place.join("run"), &fault);

@@ -63,7 +63,7 @@ fn a_diverged_run_may_go_back_with_a_smaller_rate() {
     assert_eq!((line["step"].as_u64(), line["rate"].as_f64()), (Some(120), Some(0.005)));
     assert!(record.lines().skip(at + 1).all(|line| !line.contains("\"rate\":0.05,")), "{record}");
     all_finite(&place.join("whole"));
-    // Killed behind the rollback and before the next checkpoint (the lines of updates 121 to 149 were written in vain): it goes on
+    // Killed behind the rollback and before the next checkpoint (the lines of updates 121 to 149 were written in vain): it continues
     // from there with the smaller rate.
     let lines = at as u64 + 29 + 15;
     assert_eq!(run("run", &format!("{fault},record.append:{lines}=kill")).0, Some(137));

@@ -34,7 +34,7 @@ fn format_1_still_loads() {
     assert!(newest.snapshot.tensor("optim.1.embed.weight").is_some());
     let events = record::read(&run.join("record.jsonl")).unwrap();
     assert!(matches!(events.last(), Some(Event::Checkpoint(saved)) if saved.step == 50), "{:?}", events.last());
-    // The model can be used, and the run goes on to its end.
+    // The model can be used, and the run continues to its end.
     let words = place.run(&["generate", "old", "--tokens", "20"]).ok().out;
     assert!(!words.trim().is_empty());
     place.run(&["resume", "old", "--quiet"]).ok();

@@ -109,7 +109,7 @@ fn a_second_signal_ends_at_once() {
     row("signal twice", n, "all byte-identical");
 }
 
-/// One pass over the text is one update here: the signal is obeyed inside it, and the pass goes on where it was.
+/// One pass over the text is one update here: the signal is obeyed inside it, and the pass continues where it was.
 #[test]
 fn a_signal_is_obeyed_in_the_middle_of_a_pass() {
     let place = place();

@@ -41,8 +41,8 @@ impl Lock {
         }
         let id = std::process::id();
         let name = format!("{id} {}\n", started(id).unwrap_or_default());
-        let told = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(name.as_bytes()));
-        told.and_then(|()| file.set_len(name.len() as u64)).map_err(|e| disk(&e))?;
+        let written = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(name.as_bytes()));
+        written.and_then(|()| file.set_len(name.len() as u64)).map_err(|e| disk(&e))?;
         Ok(Self { _file: file })
     }
 
@@ -80,8 +80,8 @@ fn read(path: &Path) -> Option<(u32, String)> {
 /// The process that the file names, if it lives (or if the system does not tell).
 fn alive(path: &Path) -> Option<u32> {
     let (id, then) = read(path)?;
-    let told = Path::new("/proc/self/stat").exists();
-    (!told || then.is_empty() || started(id).as_deref() == Some(&then)).then_some(id)
+    let procfs = Path::new("/proc/self/stat").exists();
+    (!procfs || then.is_empty() || started(id).as_deref() == Some(&then)).then_some(id)
 }
 
 /// When a process was started, in the system's own count; numbers of processes are used again, these pairs are not.

@@ -50,7 +50,7 @@ impl Run {
         match fs::read_dir(dir) {
             Ok(_) if Lock::is_taken(&run.path("lock")) => Err(run.in_use()),
             Ok(_) if run.path("settings.toml").is_file() => Err(Failure::input(format!(
-                "{0}: there is a run already; choose another --run, or go on with `tprop resume {0}`",
+                "{0}: there is a run already; choose another --run, or continue it with `tprop resume {0}`",
                 dir.display()
             ))),
             Ok(_) if !run.never_begun() => Err(run.not_empty()),

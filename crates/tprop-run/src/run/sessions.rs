@@ -46,7 +46,7 @@ pub fn read(path: &Path) -> Outcome<Vec<Session>> {
         Err(e) => return Err(Failure::input(format!("{}: cannot be read ({e})", path.display()))),
     };
     let refuse = |number: usize, what: &dyn std::fmt::Display| {
-        let way = "remove the file to go on without it";
+        let way = "remove the file to continue without it";
         Failure::input(format!("{}: line {number}: {what}; {way}", path.display()))
     };
     let mut reader = BufReader::new(file);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A cell is the element-wise function and its derivative; [`crate::model`] does the products. To add one: a file
-//! here with the forward beside its backward, a line in [`CellKind`], its word, one in [`CellKind::build`], its golden or
+//! here with the forward beside its backward, a line in [`CellKind`], its word, one in [`CellKind::ALL`] and [`CellKind::build`], its golden or
 //! hand-checked case in `tests/gradients.rs`, its row in `docs/math.md`.
 
 mod elman;
@@ -58,6 +58,16 @@ words! {
 }
 
 impl CellKind {
+    /// Every cell, with every non-linearity. Tests run over this list.
+    pub const ALL: [CellKind; 6] = [
+        CellKind::Elman(Activation::Tanh),
+        CellKind::Elman(Activation::Sigmoid),
+        CellKind::Gru,
+        CellKind::Lstm,
+        CellKind::Mult,
+        CellKind::MultGated,
+    ];
+
     /// The cell with another non-linearity, if it lets one choose.
     pub fn with_activation(self, activation: Activation) -> Self {
         match self {
@@ -157,7 +167,7 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
     fn backward(&self, grads: CellGradients<T>, dnext: &[T], next: &[T], cached: &mut [T], before: Before<T>);
 
     /// Adds the gradients of the cell's own vectors over all rows; called after the backward of all steps.
-    fn extras_back(&self, _dextras: &mut [T], _hidden: usize, _kept: &[T], _gx: &[T]) {}
+    fn extras_back(&self, _dextras: &mut [T], _hidden: usize, _cached: &[T], _gx: &[T]) {}
 
     /// The parts of θ in which the step is linear, in the order in which least squares solves for them.
     fn factors(&self) -> &'static [Factor] {
@@ -187,4 +197,26 @@ pub enum Tensor {
     Recurrent,
     /// A vector of the cell's own, by its place in [`Cell::extras`].
     Extra(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Activation, CellKind};
+    use crate::words::Words;
+
+    /// The words are complete because each variant must have one; so the list is complete if it has every word and no cell twice.
+    #[test]
+    fn the_list_of_cells_is_complete() {
+        let mut expected = Vec::new();
+        for cell in CellKind::WORDS.iter().map(|word| word.parse::<CellKind>().expect("its own word")) {
+            for activation in Activation::WORDS.iter().map(|word| word.parse().expect("its own word")) {
+                let cell = cell.with_activation(activation);
+                if !expected.contains(&cell) {
+                    expected.push(cell);
+                }
+            }
+        }
+        assert_eq!(expected.len(), CellKind::ALL.len());
+        assert!(expected.iter().all(|cell| CellKind::ALL.contains(cell)), "{expected:?}");
+    }
 }

@@ -44,7 +44,19 @@ pub struct Tensor {
     pub bytes: Vec<u8>,
 }
 
-/// A copy of everything that shapes the future.
+/// A copy of everything that shapes the future: weights, the optimiser's sums, states, duals, counters.
+///
+/// [`Trainer::snapshot`](crate::train::Trainer::snapshot) makes one, [`Trainer::restore`](crate::train::Trainer::restore) takes it.
+///
+/// ```
+/// use tprop::checkpoint::Snapshot;
+/// let mut snapshot = Snapshot::default();
+/// snapshot.set_count("train.step", 17);
+/// let bytes = snapshot.encode(); // a safetensors file with a SHA-256 over all of it
+/// let read = Snapshot::decode(&bytes).expect("whole");
+/// assert_eq!(read.count("train.step"), Some(17));
+/// assert!(Snapshot::decode(&bytes[..bytes.len() - 1]).is_err());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Strings by name.

@@ -91,6 +91,23 @@ pub struct Newest {
 }
 
 /// The `checkpoints/` folder of a run.
+///
+/// ```
+/// use tprop::checkpoint::{Kind, Snapshot, Store};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let store = Store::open(folder);
+/// for step in [10, 20] {
+///     let mut snapshot = Snapshot::default();
+///     snapshot.set_count("train.step", step);
+///     store.write(Kind::Step, &mut snapshot)?;
+/// }
+/// let newest = store.newest()?;
+/// assert_eq!(newest.snapshot.count("train.step"), Some(20));
+/// store.prune(1)?;
+/// assert_eq!(store.steps()?, [Store::name(20)]);
+/// # Ok::<(), tprop::checkpoint::CheckpointError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,

@@ -1,4 +1,4 @@
-//! Files, or the built-in language, to the splits of a corpus: words, characters or bytes as tokens.
+//! Where train, valid and test come from: files, or the built-in language, read as words, characters or bytes.
 //!
 //! A file is read once, in chunks: memory goes into the tokens (4 bytes each, 2 where they fit) and the different words, not into the text. The
 //! vocabulary is made behind the reading, when all counts are known, and the tokens are then renumbered in place.
@@ -123,6 +123,20 @@ pub enum Division {
 }
 
 /// A corpus in memory.
+///
+/// ```
+/// use tprop::prelude::*;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("text.txt");
+/// std::fs::write(&path, "the cat sees the dog\nthe dog sees the cat\n".repeat(100)).unwrap();
+/// let source = Some(path.to_string_lossy().into_owned());
+/// let corpus = tprop::corpus::load(&CorpusConfig { source, ..CorpusConfig::default() }, &SynthConfig::default())?;
+/// assert_eq!(corpus.vocab.words(), ["the", "cat", "sees", "dog", "<eos>"]); // by falling frequency, then by occurrence
+/// let model = Model::<f32>::new(ModelConfig::new(corpus.vocab.len()));
+/// let data = Data::new(&corpus.train, &corpus.valid, &corpus.test); // 90, 5 and 5 % of the lines
+/// # assert_eq!((model.config().vocab, data.valid.len()), (5, 60));
+/// # Ok::<(), tprop::corpus::CorpusError>(())
+/// ```
 #[derive(Debug)]
 pub struct Corpus {
     /// Words and tokens.
@@ -416,16 +430,16 @@ fn number(
     }
     let line_end = if cutting.level == Level::Word { EOS } else { "\n" };
     let special = |word: &str| word == UNK || (cutting.eos && word == line_end);
-    let mut kept: Vec<usize> =
+    let mut chosen: Vec<usize> =
         (0..words.len()).filter(|&i| special(&words[i]) || counts[i] >= (min_count as u64).max(1)).collect();
-    // Kept whatever their count, so they come first while the list is cut to size.
-    kept.sort_by_key(|&i| (!special(&words[i]), std::cmp::Reverse(counts[i]), i));
+    // Chosen whatever their count, so they come first while the list is cut to size.
+    chosen.sort_by_key(|&i| (!special(&words[i]), std::cmp::Reverse(counts[i]), i));
     let own_unk = words.iter().position(|word| **word == *UNK);
     let room = config.max_vocab.unwrap_or(usize::MAX);
-    let cut = kept.len() < words.len() || kept.len() > room;
+    let cut = chosen.len() < words.len() || chosen.len() > room;
     if cut {
-        kept.truncate(room - usize::from(own_unk.is_none()));
-        if kept.iter().all(|&i| special(&words[i])) {
+        chosen.truncate(room - usize::from(own_unk.is_none()));
+        if chosen.iter().all(|&i| special(&words[i])) {
             return Err(CorpusError::Field {
                 of: CorpusPart::Corpus,
                 field: "min_count",
@@ -434,11 +448,11 @@ fn number(
             });
         }
     }
-    let mut pooled: u64 = counts.iter().sum::<u64>() - kept.iter().map(|&i| counts[i]).sum::<u64>();
+    let mut pooled: u64 = counts.iter().sum::<u64>() - chosen.iter().map(|&i| counts[i]).sum::<u64>();
     pooled += own_unk.map_or(0, |i| counts[i]);
     // `<unk>` is the entry without a place among the words, or the corpus's own.
     let mut order: Vec<(u64, usize)> =
-        kept.iter().map(|&i| (if Some(i) == own_unk { pooled } else { counts[i] }, i)).collect();
+        chosen.iter().map(|&i| (if Some(i) == own_unk { pooled } else { counts[i] }, i)).collect();
     if cut && own_unk.is_none() {
         order.push((pooled, words.len()));
     }

@@ -3,134 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Learner, LeastSquaresConfig, Method, MethodError};
-use crate::model::Model;
 use crate::objective::{Constraint, Penalty};
-use crate::real::Real;
 use crate::words;
 use crate::words::WordError;
-
-/// Which method, with its own settings.
-#[derive(Clone, Debug, PartialEq)]
-pub enum MethodConfig {
-    /// Truncated back-propagation through time.
-    Bptt(BpttConfig),
-    /// Block target propagation.
-    Btprop(BtpropConfig),
-    /// Target propagation with closed-form steps.
-    LeastSquares(LeastSquaresConfig),
-}
-
-words! {
-    MethodConfig {
-        "bptt" => Bptt(BpttConfig::default()),
-        "btprop" => Btprop(BtpropConfig::default()),
-        "least_squares" => LeastSquares(LeastSquaresConfig::default()),
-    }
-}
-
-impl Default for MethodConfig {
-    fn default() -> Self {
-        MethodConfig::Bptt(BpttConfig::default())
-    }
-}
-
-/// What is known of a method before it is built. Each method implements it for its configuration, in its own file; the program's
-/// checks, estimates and plans ask nothing else.
-pub trait Outline {
-    /// Streams side by side.
-    fn streams(&self) -> usize;
-
-    /// B: steps of a block.
-    fn block(&self) -> usize;
-
-    /// When θ is updated.
-    fn batch(&self) -> Batch;
-
-    /// The smallest window that can be worked on: fields of the configuration, whose product is its length in tokens.
-    fn least_window(&self) -> Vec<(&'static str, usize)>;
-
-    /// Blocks of a window and windows of an epoch, in streams of so many tokens.
-    fn windows(&self, length: usize) -> (usize, usize);
-
-    /// The passes of one window.
-    fn passes(&self) -> Passes;
-
-    /// Bytes of tapes and states for a training split of so many tokens, on the rank that has the most of them.
-    fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64;
-
-    /// The method, planned for a training split.
-    ///
-    /// # Errors
-    /// If something does not fit.
-    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError>;
-
-    /// Tokens of the shortest training split that can be worked on: one window, and the token behind it.
-    fn least_tokens(&self) -> usize {
-        self.least_window().iter().fold(1, |n: usize, (_, part)| n.saturating_mul(*part)).saturating_add(1)
-    }
-}
-
-/// How often the parts of the block pass run in a window; arithmetic and messages follow from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passes {
-    /// Blocks, not streams, are dealt to ranks.
-    pub blocks_are_dealt: bool,
-    /// Forward through the recurrence alone, to find the starts.
-    pub sweeps: usize,
-    /// The starts are found block after block, so that ranks take turns.
-    pub sequential: bool,
-    /// Passes for the states alone.
-    pub state_passes: usize,
-    /// They run back through the recurrence alone, because no start moves.
-    pub starts_held: bool,
-    /// Passes for θ, perhaps with the states.
-    pub theta_passes: usize,
-    /// How often states move; ranks exchange boundaries each time.
-    pub state_moves: usize,
-    /// The size of each move is asked from all ranks.
-    pub moves_are_measured: bool,
-    /// Forward through the recurrence alone, to find the residuals.
-    pub dual_passes: usize,
-}
-
-/// The same question to whatever configuration it is.
-macro_rules! outline {
-    ($method:expr, $config:ident => $answer:expr) => {
-        match $method {
-            MethodConfig::Bptt($config) => $answer,
-            MethodConfig::Btprop($config) => $answer,
-            MethodConfig::LeastSquares($config) => $answer,
-        }
-    };
-}
-
-impl Outline for MethodConfig {
-    fn streams(&self) -> usize {
-        outline!(self, c => c.streams())
-    }
-    fn block(&self) -> usize {
-        outline!(self, c => c.block())
-    }
-    fn batch(&self) -> Batch {
-        outline!(self, c => c.batch())
-    }
-    fn least_window(&self) -> Vec<(&'static str, usize)> {
-        outline!(self, c => c.least_window())
-    }
-    fn windows(&self, length: usize) -> (usize, usize) {
-        outline!(self, c => c.windows(length))
-    }
-    fn passes(&self) -> Passes {
-        outline!(self, c => c.passes())
-    }
-    fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
-        outline!(self, c => c.bytes(model, tokens, ranks))
-    }
-    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
-        outline!(self, c => c.build(learner))
-    }
-}
 
 /// When θ is updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +45,23 @@ impl Default for BpttConfig {
 }
 
 /// Block target propagation: free states every B steps, tied to the recurrence by a penalty and perhaps duals.
+///
+/// The default is ADMM with one step of states, θ and duals for each window.
+///
+/// ```
+/// use tprop::method::{BtpropConfig, Init, Solver, StateConfig};
+/// let penalty = BtpropConfig {
+///     block: 10,
+///     blocks: 8,
+///     streams: 4,
+///     solver: Solver::Penalty,
+///     lambda: 0.5,
+///     init: Init::Sequential,
+///     states: StateConfig { steps: 3, ..StateConfig::default() },
+///     ..BtpropConfig::default()
+/// };
+/// assert_ne!(penalty, BtpropConfig::default());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct BtpropConfig {
     /// B: steps of a block; 1 is TPROP.
@@ -231,6 +123,30 @@ impl Default for BtpropConfig {
             theta_steps: 1,
             ignore: Ignore::None,
             staleness: 0,
+        }
+    }
+}
+
+impl BtpropConfig {
+    /// Block-parallel BPTT: exact starts that are held, and so many plain state steps with ηλ = 1. The gradient is that of BPTT in
+    /// which each block's loss flows back through `steps` blocks before its own.
+    ///
+    /// ```
+    /// use tprop::method::{BtpropConfig, Starts};
+    /// let config = BtpropConfig { block: 5, blocks: 4, streams: 8, ..BtpropConfig::reach(2) };
+    /// assert_eq!(config.states.rate * config.lambda, 1.0);
+    /// assert_eq!((config.starts, config.states.steps), (Starts::Held, 2));
+    /// ```
+    pub fn reach(steps: usize) -> Self {
+        Self {
+            solver: Solver::Penalty,
+            lambda: 1.0,
+            init: Init::Sequential,
+            first: First::Fixed,
+            last: Last::None,
+            starts: Starts::Held,
+            states: StateConfig { steps, rate: 1.0, rule: StateRule::Sgd, ..StateConfig::default() },
+            ..Self::default()
         }
     }
 }
@@ -514,7 +430,7 @@ impl Default for StateConfig {
 pub enum StateRule {
     /// Plain gradient steps.
     Sgd,
-    /// Adagrad; its accumulator is fresh in each minibatch and kept in batch mode.
+    /// Adagrad; its accumulator is fresh in each minibatch and carried over in batch mode.
     Adagrad,
 }
 

@@ -59,7 +59,7 @@ pub(super) fn states<T: Real>(config: &BtpropConfig, model: &Model<T>, rows: usi
     Keeps::of(config).values(windows).saturating_mul(slots).saturating_mul(model.state_width() * T::BYTES) as u64
 }
 
-/// Memory that could be had now without swapping, where the system tells.
+/// Memory that could be had now without swapping, where the system says.
 pub fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;

@@ -1,7 +1,7 @@
 //! Training methods. Each turns windows of tokens into updates of θ by the block pass of [`crate::model`] alone.
 //!
-//! To add one: a file here that implements [`Method`], a variant of [`MethodConfig`] with its configuration, its arms in `config.rs` and in
-//! [`memory`], its settings in the program, its identity with a known method in `tests/identities.rs`.
+//! To add one: a file here with its configuration ([`Outline`]) and the method itself ([`Method`]); here a variant of [`MethodConfig`], its
+//! word and its arm; in the program its configuration and its settings; its identity with a known method in `tests/identities.rs`.
 
 mod bptt;
 mod btprop;
@@ -26,6 +26,137 @@ use crate::params::{Params, Visit};
 use crate::real::Real;
 use crate::tokens::Text;
 use crate::window::Streams;
+use crate::words;
+
+/// Which method, with its own settings.
+///
+/// ```
+/// use tprop::prelude::*;
+/// let bptt = MethodConfig::Bptt(BpttConfig { window: 35, streams: 20, ..BpttConfig::default() });
+/// assert_eq!(bptt.least_tokens(), 35 * 20 + 1);
+/// // Each method has a word, and begins with its defaults.
+/// assert_eq!("btprop".parse(), Ok(MethodConfig::Btprop(BtpropConfig::default())));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub enum MethodConfig {
+    /// Truncated back-propagation through time.
+    Bptt(BpttConfig),
+    /// Block target propagation.
+    Btprop(BtpropConfig),
+    /// Target propagation with closed-form steps.
+    LeastSquares(LeastSquaresConfig),
+}
+
+words! {
+    MethodConfig {
+        "bptt" => Bptt(BpttConfig::default()),
+        "btprop" => Btprop(BtpropConfig::default()),
+        "least_squares" => LeastSquares(LeastSquaresConfig::default()),
+    }
+}
+
+impl Default for MethodConfig {
+    fn default() -> Self {
+        MethodConfig::Bptt(BpttConfig::default())
+    }
+}
+
+/// What is known of a method before it is built. Each method implements it for its configuration, in its own file; the program's
+/// checks, estimates and plans ask nothing else.
+pub trait Outline {
+    /// Streams side by side.
+    fn streams(&self) -> usize;
+
+    /// B: steps of a block.
+    fn block(&self) -> usize;
+
+    /// When θ is updated.
+    fn batch(&self) -> Batch;
+
+    /// The smallest window that can be worked on: fields of the configuration, whose product is its length in tokens.
+    fn least_window(&self) -> Vec<(&'static str, usize)>;
+
+    /// Blocks of a window and windows of an epoch, in streams of so many tokens.
+    fn windows(&self, length: usize) -> (usize, usize);
+
+    /// The passes of one window.
+    fn passes(&self) -> Passes;
+
+    /// Bytes of tapes and states for a training split of so many tokens, on the rank that has the most of them.
+    fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64;
+
+    /// The method, planned for a training split.
+    ///
+    /// # Errors
+    /// If something does not fit.
+    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError>;
+
+    /// Tokens of the shortest training split that can be worked on: one window, and the token behind it.
+    fn least_tokens(&self) -> usize {
+        self.least_window().iter().fold(1, |n: usize, (_, part)| n.saturating_mul(*part)).saturating_add(1)
+    }
+}
+
+/// How often the parts of the block pass run in a window; arithmetic and messages follow from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    /// Blocks, not streams, are dealt to ranks.
+    pub blocks_are_dealt: bool,
+    /// Forward through the recurrence alone, to find the starts.
+    pub sweeps: usize,
+    /// The starts are found block after block, so that ranks take turns.
+    pub sequential: bool,
+    /// Passes for the states alone.
+    pub state_passes: usize,
+    /// They run back through the recurrence alone, because no start moves.
+    pub starts_held: bool,
+    /// Passes for θ, perhaps with the states.
+    pub theta_passes: usize,
+    /// How often states move; ranks exchange boundaries each time.
+    pub state_moves: usize,
+    /// The size of each move is asked from all ranks.
+    pub moves_are_measured: bool,
+    /// Forward through the recurrence alone, to find the residuals.
+    pub dual_passes: usize,
+}
+
+/// The same question to whatever configuration it is.
+macro_rules! outline {
+    ($method:expr, $config:ident => $answer:expr) => {
+        match $method {
+            MethodConfig::Bptt($config) => $answer,
+            MethodConfig::Btprop($config) => $answer,
+            MethodConfig::LeastSquares($config) => $answer,
+        }
+    };
+}
+
+impl Outline for MethodConfig {
+    fn streams(&self) -> usize {
+        outline!(self, c => c.streams())
+    }
+    fn block(&self) -> usize {
+        outline!(self, c => c.block())
+    }
+    fn batch(&self) -> Batch {
+        outline!(self, c => c.batch())
+    }
+    fn least_window(&self) -> Vec<(&'static str, usize)> {
+        outline!(self, c => c.least_window())
+    }
+    fn windows(&self, length: usize) -> (usize, usize) {
+        outline!(self, c => c.windows(length))
+    }
+    fn passes(&self) -> Passes {
+        outline!(self, c => c.passes())
+    }
+    fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
+        outline!(self, c => c.bytes(model, tokens, ranks))
+    }
+    fn build<T: Real>(&self, learner: &Learner<T>) -> Result<Box<dyn Method<T>>, MethodError> {
+        outline!(self, c => c.build(learner))
+    }
+}
 
 /// What all methods work on.
 #[derive(Debug)]

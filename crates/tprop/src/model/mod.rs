@@ -80,6 +80,16 @@ impl ModelConfig {
 }
 
 /// The shape of a model; its weights are [`Params`].
+///
+/// ```
+/// use tprop::prelude::*;
+/// let model = Model::<f32>::new(ModelConfig { cell: CellKind::Lstm, hidden: 32, embed: 16, ..ModelConfig::new(50) });
+/// let params = model.initial(1);
+/// assert_eq!(params.all().len(), model.shapes().len());
+/// for tensor in model.shapes().entries() {
+///     println!("{} {:?}", tensor.name, tensor.dims()); // embed.weight [50, 16], rnn.weight_ih_l0 [128, 16], …
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Model<T> {
     config: ModelConfig,

@@ -218,7 +218,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     Ok(list)
 }
 
-/// Where a record of `len` bytes ends if its last event is left out in case it tells the run's end; and whether it does.
+/// Where a record of `len` bytes ends if its last event is left out in case it reports the run's end; and whether it does.
 ///
 /// # Errors
 /// If it cannot be read.

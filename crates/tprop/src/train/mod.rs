@@ -1,4 +1,7 @@
-//! The loop around a method: step → record → evaluate → checkpoint → stop rule.
+//! A run from its first update to its end: the loop around a method, step → record → evaluate → checkpoint → stop rule.
+//!
+//! A [`Trainer`] makes a run out of a model, [`Data`] and a [`TrainConfig`]. Whoever looks on is a [`Watch`] (any closure over events will
+//! do): it gets events and snapshots, and asks for more of them or for the end.
 
 mod evaluate;
 mod state;
@@ -125,6 +128,29 @@ pub enum TrainError {
 }
 
 /// A training run.
+///
+/// It calls back for every event, and may be stopped, saved and resumed between any two updates: the resumed run
+/// makes the same weights as one that was never stopped.
+///
+/// ```
+/// use tprop::prelude::*;
+/// let text: Vec<u32> = (0..400).map(|i| i % 5).collect();
+/// let data = Data::new(&text[..300], &text[300..350], &text[350..]);
+/// let model = Model::<f32>::new(ModelConfig { hidden: 8, embed: 8, ..ModelConfig::new(5) });
+/// let method = MethodConfig::Bptt(BpttConfig { window: 10, streams: 2, ..BpttConfig::default() });
+/// let config = TrainConfig { method, epochs: 2, eval_streams: 2, ..TrainConfig::default() };
+///
+/// let mut first = Trainer::new(&model, data, config.clone(), &Solo)?;
+/// first.advance(&mut || false); // one update
+/// let snapshot = first.snapshot();
+///
+/// let mut second = Trainer::new(&model, data, config, &Solo)?;
+/// second.restore(&snapshot, None)?;
+/// let (end, resumed) = (first.run(&mut |_: &Event| {})?, second.run(&mut |_: &Event| {})?);
+/// assert_eq!(end.best_valid_ppl, resumed.best_valid_ppl);
+/// assert_eq!(first.params().all(), second.params().all());
+/// # Ok::<(), tprop::train::TrainError>(())
+/// ```
 #[derive(Debug)]
 pub struct Trainer<'a, T> {
     learner: Learner<'a, T>,

@@ -15,7 +15,7 @@ pub(crate) enum Symbol<'a> {
 pub(crate) struct Cutter {
     cutting: Cutting,
     word: String,
-    /// Longest word that is kept, in bytes.
+    /// Longest word that is held, in bytes.
     longest: usize,
     /// Where the last symbol begins.
     start: u64,

@@ -1,4 +1,4 @@
-//! Words and tokens: how a text is cut into symbols, and which number each symbol has.
+//! Words and their numbers: how a text is cut into symbols, and which number each symbol has.
 //!
 //! Three levels. *Word*: symbols between white space, and `<eos>` for each line end. *Char*: every character, and `"\n"` for
 //! each line end. *Byte*: the 256 bytes as they are. CR LF counts as LF on the first two. With `eos` off a line end is just
@@ -49,6 +49,16 @@ pub struct Cutting {
 }
 
 /// Words and their tokens.
+///
+/// ```
+/// use tprop::vocab::{Cutting, Level, Vocab};
+/// let words = ["the", "cat", "sleeps", "<unk>", "<eos>"].map(String::from).to_vec();
+/// let vocab = Vocab::new(words, Cutting { level: Level::Word, eos: true, underscores: false }).expect("all differ");
+/// let tokens = vocab.encode("the cat snores\n");
+/// assert_eq!(tokens, [0, 1, 3, 4]);
+/// assert_eq!(vocab.decode(&tokens[..2]), "the cat");
+/// assert_eq!(vocab.word(2), "sleeps");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocab {
     cutting: Cutting,

@@ -3,22 +3,13 @@
 
 use std::collections::HashMap;
 
-use tprop::cell::{Activation, CellKind};
+use tprop::cell::CellKind;
 use tprop::comm::{Comm, Solo};
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::optim::{OptimConfig, Optimiser, Rule};
 use tprop::params::{Params, Visit};
 use tprop::rng::Draws;
-
-pub const CELLS: [CellKind; 6] = [
-    CellKind::Elman(Activation::Tanh),
-    CellKind::Elman(Activation::Sigmoid),
-    CellKind::Gru,
-    CellKind::Lstm,
-    CellKind::Mult,
-    CellKind::MultGated,
-];
 
 pub const VOCAB: usize = 7;
 

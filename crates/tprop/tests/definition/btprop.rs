@@ -587,7 +587,8 @@ fn divergence(log_p: &[f64], log_q: &[f64]) -> (f64, Vector, Vector) {
 /// The twin itself: its gradients are those of its objective, in θ, in starts, in targets and in what duals do.
 #[test]
 fn gradients_are_those_of_the_objective() {
-    use super::common::{CELLS, duals, plain};
+    use super::common::{duals, plain};
+    use tprop::cell::CellKind;
     let base = BtpropConfig { solver: Solver::Admm { duals: duals(0.5), before_theta: false }, ..plain(2, 2, 2) };
     let kl = |direction| Penalty::L2Kl(direction);
     let free = BtpropConfig { loss: LossOn::Free, block: 1, blocks: 3, ..base.clone() };
@@ -599,7 +600,7 @@ fn gradients_are_those_of_the_objective() {
         free,
     ];
     for (i, config) in variants.into_iter().enumerate() {
-        for (j, cell) in CELLS.into_iter().enumerate() {
+        for (j, cell) in CellKind::ALL.into_iter().enumerate() {
             let case = super::btprop("", super::model(cell, 1 + (i + j) % 2), &config);
             let mut l = super::learner(&case);
             let mut twin = Btprop::new(config.clone(), &l, &[]);

@@ -16,7 +16,7 @@ mod run;
 
 use std::collections::BTreeSet;
 
-use common::{CELLS, VOCAB, duals, plain, tokens};
+use common::{VOCAB, duals, plain, tokens};
 use library::Case;
 use run::{Epoch, Learner};
 use tprop::cell::CellKind;
@@ -208,7 +208,7 @@ fn compare_all(cases: impl IntoIterator<Item = Case>) -> BTreeSet<&'static str> 
 fn for_every_cell(variants: &[(&str, BtpropConfig)], epochs: Option<usize>) -> BTreeSet<&'static str> {
     let mut facts = BTreeSet::new();
     for (i, (name, config)) in variants.iter().enumerate() {
-        for (j, cell) in CELLS.into_iter().enumerate() {
+        for (j, cell) in CellKind::ALL.into_iter().enumerate() {
             let mut case = btprop(*name, model(cell, 1 + (i + j) % 2), config);
             case.train.epochs = epochs.unwrap_or(case.train.epochs);
             facts.extend(compare(&case));
@@ -251,7 +251,7 @@ fn where_states_begin_and_which_of_them_move() {
                         let solver = solvers[i % 3];
                         let config = BtpropConfig { init, starts, batch, first, last, solver, ..base() };
                         let name = format!("{init:?}, {starts:?}, {batch:?}, {first:?}, {last:?}, {solver:?}");
-                        compare(&btprop(name, model(CELLS[i % 6], 1 + i / 6 % 2), &config));
+                        compare(&btprop(name, model(CellKind::ALL[i % CellKind::ALL.len()], 1 + i / 6 % 2), &config));
                     }
                 }
             }
@@ -370,7 +370,7 @@ fn schedules_of_lambda() {
         for (name, config) in [("far", far), ("near", near)] {
             let batch = if i % 4 == 3 { Batch::Full } else { config.batch };
             let config = BtpropConfig { lambda_schedule: balance, batch, ..config };
-            let mut case = btprop(format!("{name}, {i}"), model(CELLS[2], 1), &config);
+            let mut case = btprop(format!("{name}, {i}"), model(CellKind::Gru, 1), &config);
             case.train.epochs = 3;
             facts.extend(compare(&case));
         }
@@ -475,7 +475,7 @@ fn shapes_and_the_ignored_token() {
     .into_iter()
     .enumerate()
     {
-        compare(&btprop(name, ModelConfig { tape_mb: 0, ..model(CELLS[i], 1) }, &config));
+        compare(&btprop(name, ModelConfig { tape_mb: 0, ..model(CellKind::ALL[i], 1) }, &config));
     }
 }
 
@@ -486,7 +486,7 @@ fn optimisers_and_tied_weights() {
     let base = BtpropConfig { solver: admm(duals(0.3), false), theta_steps: 2, ..base() };
     let kl = BtpropConfig { penalty: Penalty::Kl(Direction::Reverse), ..base.clone() };
     // Those whose states stay within bounds.
-    let cells = &CELLS[..4];
+    let cells = &CellKind::ALL[..4];
     let mut facts = BTreeSet::new();
     for (i, name) in rules.into_iter().enumerate() {
         for (j, method) in [
@@ -518,7 +518,7 @@ fn optimisers_and_tied_weights() {
 #[test]
 fn bptt_in_all_its_modes() {
     let mut cases = Vec::new();
-    for cell in CELLS {
+    for cell in CellKind::ALL {
         for (layers, window, streams) in [(1, 3, 2), (2, 4, 1), (1, 1, 3)] {
             for batch in [
                 Batch::Mini { accumulate: 1 },
@@ -557,7 +557,7 @@ fn staleness() {
             for staleness in [0, 1, 2, 5] {
                 let config = BtpropConfig { staleness, ..config.clone() };
                 let name = format!("{name}, {ranks} ranks, staleness {staleness}");
-                let mut case = btprop(name, model(CELLS[(i + ranks) % 6], 1), &config);
+                let mut case = btprop(name, model(CellKind::ALL[(i + ranks) % CellKind::ALL.len()], 1), &config);
                 case.ranks = ranks;
                 case.text = tokens(config.streams * (if config.batch == Batch::Full { 2 } else { 5 }) * 6 + 1);
                 cases.push(case);

@@ -16,7 +16,7 @@
 //! k = 1 that is the best possible bigram model, with k = 0 the unigram model; nothing is estimated from the text.
 //!
 //! The seed chooses the text, not the language: another seed is a fresh sample of the same language. The recursion is
-//! cheap since a word allows few slots: only those with mass are kept.
+//! cheap since a word allows few slots: only those with mass are stored.
 
 mod grammar;
 mod lexicon;
