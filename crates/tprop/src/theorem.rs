@@ -214,8 +214,8 @@ mod tests {
                 assert_eq!(found.reach.len(), BLOCKS);
                 assert!(found.reach.iter().all(|r| r.relative_error < 1e-10), "{found:?}");
                 assert!(found.damped_error < 1e-10, "{found:?}");
-                // A reach of 0 is not the whole window, so the agreement above says something.
-                assert!(relative(found.reach[0].of_whole) > 1e-4, "{found:?}");
+                // A reach of 0 is not the whole window, so the agreement above says something. (Sigmoid units forget fastest.)
+                assert!(relative(found.reach[0].of_whole) > 1e-5, "{found:?}");
                 assert!(relative(found.reach[BLOCKS - 1].of_whole) < 1e-12, "{found:?}");
             }
         }
