@@ -10,7 +10,7 @@ pub use crate::comm::Solo;
 pub use crate::corpus::{Corpus, CorpusConfig, SynthConfig};
 pub use crate::eval::Reader;
 pub use crate::generate::{Generator, Sampling};
-pub use crate::method::{BpttConfig, BtpropConfig, MethodConfig};
+pub use crate::method::{BpttConfig, BtpropConfig, MethodConfig, Outline};
 pub use crate::model::{Model, ModelConfig};
 pub use crate::optim::{OptimConfig, Rule};
 pub use crate::params::Params;

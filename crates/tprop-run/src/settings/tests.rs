@@ -201,6 +201,13 @@ fn later_sources_win_and_derived_defaults_follow() {
     assert_eq!(s.optim().rate, 0.05);
 }
 
+/// The library's own `reach` and the preset are one thing.
+#[test]
+fn the_preset_reach_is_the_librarys() {
+    let method = arguments(&["preset=reach", "btprop.state_steps=3"]).unwrap().method();
+    assert_eq!(method, MethodConfig::Btprop(tprop::method::BtpropConfig::reach(3)));
+}
+
 #[test]
 fn rates_follow_the_optimiser() {
     let s = arguments(&["optim.name=adam"]).unwrap().optim();

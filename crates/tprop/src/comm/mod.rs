@@ -6,14 +6,20 @@
 //! ([`shares`], [`gradient`]), so that the result does not depend on how many ranks there are, bit for bit.
 
 mod counted;
+#[doc(hidden)]
 pub mod exchange;
+#[doc(hidden)]
 pub mod gradient;
+#[doc(hidden)]
 pub mod rows;
+#[doc(hidden)]
 pub mod shares;
 mod team;
 
 pub use counted::{Count, Counted};
+#[doc(hidden)]
 pub use exchange::Exchange;
+#[doc(hidden)]
 pub use gradient::GradientSum;
 pub use shares::{InShares, Shares, SharesError, Span, Unit, share};
 pub use team::Team;
