@@ -19,7 +19,7 @@ use serde::Serialize;
 use tprop::clock::Part;
 use tprop::comm::{InShares, Shares, Solo, Unit, share};
 use tprop::kernel;
-use tprop::method::{Batch, Init, MethodConfig, Outline};
+use tprop::method::{Batch, MethodConfig, Outline};
 use tprop::model::Model;
 use tprop::real::Real;
 use tprop::train::{Data, TrainConfig, Trainer};
@@ -245,12 +245,7 @@ pub fn calibrate(config: &TrainConfig, model: &Model<f32>, work: &Work, tokens: 
     let (total, seconds_per_update) = pace(config, model, work.shares, tokens)?;
     let mut serial = 0.0;
     if work.serial {
-        let mut other = config.clone();
-        match &mut other.method {
-            MethodConfig::Bptt(_) => unreachable!("its streams do not wait for each other"),
-            MethodConfig::Btprop(c) => c.init = Init::Zero,
-            MethodConfig::LeastSquares(c) => c.init = Init::Zero,
-        }
+        let other = TrainConfig { method: config.method.without_turns(), ..config.clone() };
         serial = (total - pace(&other, model, work.shares, tokens)?.0).clamp(0.0, total);
     }
     let values = vec![1.0f32; 1 << 20];

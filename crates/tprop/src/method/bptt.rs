@@ -58,6 +58,9 @@ impl Outline for BpttConfig {
     fn passes(&self) -> Passes {
         Passes { theta_passes: 1, ..Passes::default() }
     }
+    fn without_turns(&self) -> Self {
+        self.clone()
+    }
     fn bytes<T: Real>(&self, model: &Model<T>, _tokens: usize, ranks: usize) -> u64 {
         Tapes::bytes(model, self.streams.div_ceil(ranks), self.window)
     }

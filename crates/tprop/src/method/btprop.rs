@@ -60,6 +60,9 @@ impl Outline for BtpropConfig {
             dual_passes: usize::from(self.solver.duals().is_some()),
         }
     }
+    fn without_turns(&self) -> Self {
+        Self { init: if self.init == Init::Sequential { Init::Zero } else { self.init }, ..self.clone() }
+    }
     fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
         memory::windowed(self, model, tokens, ranks)
     }

@@ -82,6 +82,11 @@ pub trait Outline {
     /// The passes of one window.
     fn passes(&self) -> Passes;
 
+    /// The same without what ranks do in turn ([`Passes::sequential`]).
+    fn without_turns(&self) -> Self
+    where
+        Self: Sized;
+
     /// Bytes of tapes and states for a training split of so many tokens, on the rank that has the most of them.
     fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64;
 
@@ -120,6 +125,24 @@ pub struct Passes {
     pub dual_passes: usize,
 }
 
+impl From<BpttConfig> for MethodConfig {
+    fn from(config: BpttConfig) -> Self {
+        MethodConfig::Bptt(config)
+    }
+}
+
+impl From<BtpropConfig> for MethodConfig {
+    fn from(config: BtpropConfig) -> Self {
+        MethodConfig::Btprop(config)
+    }
+}
+
+impl From<LeastSquaresConfig> for MethodConfig {
+    fn from(config: LeastSquaresConfig) -> Self {
+        MethodConfig::LeastSquares(config)
+    }
+}
+
 /// The same question to whatever configuration it is.
 macro_rules! outline {
     ($method:expr, $config:ident => $answer:expr) => {
@@ -149,6 +172,9 @@ impl Outline for MethodConfig {
     }
     fn passes(&self) -> Passes {
         outline!(self, c => c.passes())
+    }
+    fn without_turns(&self) -> Self {
+        outline!(self, c => c.without_turns().into())
     }
     fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
         outline!(self, c => c.bytes(model, tokens, ranks))

@@ -144,6 +144,9 @@ impl Outline for LeastSquaresConfig {
     fn passes(&self) -> Passes {
         self.as_btprop().passes()
     }
+    fn without_turns(&self) -> Self {
+        Self { init: self.as_btprop().without_turns().init, ..self.clone() }
+    }
     fn bytes<T: Real>(&self, model: &Model<T>, tokens: usize, ranks: usize) -> u64 {
         self.as_btprop().bytes(model, tokens, ranks)
     }
