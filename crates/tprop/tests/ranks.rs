@@ -337,20 +337,15 @@ fn messages_and_bytes_are_those_of_the_formula() {
 
 /// Words that the first window's blocks (or streams) `things` read.
 fn words(text: &[u32], method: &MethodConfig, things: std::ops::Range<usize>) -> std::collections::BTreeSet<u32> {
-    let (streams, steps) = match method {
-        MethodConfig::Bptt(c) => (c.streams, c.window),
-        MethodConfig::Btprop(c) => (c.streams, c.block),
-        MethodConfig::LeastSquares(_) => unreachable!("refused on several ranks"),
-    };
+    let (streams, steps) = (method.streams(), method.block());
     let cut = tprop::window::Streams::new(text, streams);
     let mut words = std::collections::BTreeSet::new();
     for thing in things {
         for step in 0..steps {
-            match method {
-                MethodConfig::Bptt(_) => drop(words.insert(cut.input(thing, step))),
-                MethodConfig::Btprop(_) | MethodConfig::LeastSquares(_) => {
-                    words.extend((0..streams).map(|s| cut.input(s, thing * steps + step)));
-                }
+            if method.passes().blocks_are_dealt {
+                words.extend((0..streams).map(|s| cut.input(s, thing * steps + step)));
+            } else {
+                words.insert(cut.input(thing, step));
             }
         }
     }
