@@ -109,7 +109,7 @@ fn refused_field(field: &str, found: &str, wanted: &str, reason: Reason) -> Stri
         }
         Reason::NothingFound => format!(
             "btprop.starts=held keeps starts where they were found, so {name}=stored:{found} would never find any: use \
-             stored:{wanted}, parallel:1 or sequential"
+             stored:{wanted}, parallel:1, carried:1 or sequential"
         ),
         Reason::OneWindowPerUpdate => {
             format!("{name} is for bptt; under btprop use more btprop.blocks or train.streams")
@@ -124,6 +124,17 @@ fn refused_field(field: &str, found: &str, wanted: &str, reason: Reason) -> Stri
         Reason::NoScale if field == "states.rate" => format!(
             "{name}={found} leaves the least-squares step of the states without a scale: use one {wanted}, or \
              btprop.state_steps=0"
+        ),
+        Reason::ScannedPulls => format!(
+            "a scan over pulls is for plain steps on the targets of held starts: use {name}={wanted} (it is {found}), or \
+             btprop.scan=starts"
+        ),
+        Reason::StoredPulls => {
+            format!("btprop.pulls=stored needs {name}={wanted} (it is {found}); use that, or btprop.pulls=reset")
+        }
+        Reason::Newton => format!(
+            "btprop.state_optim=newton solves for moving starts under the l2 penalty: use {name}={wanted} (it is {found}), or \
+             btprop.state_optim=sgd"
         ),
         Reason::NoScale => format!("the {field} of method=least_squares is {found}; it must be {wanted}"),
     }
@@ -252,7 +263,7 @@ mod tests {
             (
                 field("init.sweeps", "0", "1", Reason::NothingFound),
                 "btprop.starts=held keeps starts where they were found, so btprop.init=stored:0 would never find any: use \
-                 stored:1, parallel:1 or sequential",
+                 stored:1, parallel:1, carried:1 or sequential",
             ),
             (
                 field("batch.accumulate", "2", "1", Reason::OneWindowPerUpdate),

@@ -29,6 +29,24 @@ pub static PRESETS: &[Preset] = &[
         ],
     },
     Preset {
+        name: "scan",
+        doc: "The gradient of the whole window, all blocks side by side: reach with starts and pulls found by scans",
+        sets: &[
+            ("method", "btprop"),
+            ("btprop.solver", "penalty"),
+            ("btprop.starts", "held"),
+            ("btprop.state_optim", "sgd"),
+            ("btprop.init", "carried:6"),
+            ("btprop.sweep_tol", "0.02"),
+            ("btprop.scan", "both"),
+            ("btprop.state_steps", "1"),
+            ("btprop.state_lr", "1"),
+            ("btprop.lambda", "1"),
+            ("btprop.last", "none"),
+            ("btprop.first", "fixed"),
+        ],
+    },
+    Preset {
         name: "parity",
         doc: "What the paper's released code does, where it differs from the paper",
         sets: &[

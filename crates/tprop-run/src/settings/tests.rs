@@ -203,9 +203,11 @@ fn later_sources_win_and_derived_defaults_follow() {
 
 /// The library's own `reach` and the preset are one thing.
 #[test]
-fn the_preset_reach_is_the_librarys() {
+fn the_presets_reach_and_scan_are_the_librarys() {
     let method = arguments(&["preset=reach", "btprop.state_steps=3"]).unwrap().method();
     assert_eq!(method, MethodConfig::Btprop(tprop::method::BtpropConfig::reach(3)));
+    let method = arguments(&["preset=scan"]).unwrap().method();
+    assert_eq!(method, MethodConfig::Btprop(tprop::method::BtpropConfig::scan(1)));
 }
 
 #[test]

@@ -25,6 +25,13 @@ impl<T: Real> Cell<T> for Elman {
         grads.state.fill(T::ZERO);
         vectorize(Backward { da: grads.gh, dh: dnext, h: next, activation: self.0 });
     }
+
+    /// φ′ w: the backward of w.
+    fn diagonal(&self, diagonal: &mut [T], weights: &[T], next: &[T], _kept: &[T], _before: Before<T>) {
+        for (d, h) in diagonal.chunks_exact_mut(weights.len()).zip(next.chunks_exact(weights.len())) {
+            vectorize(Backward { da: d, dh: weights, h, activation: self.0 });
+        }
+    }
 }
 
 struct Forward<'a, T> {

@@ -33,6 +33,10 @@ impl<T: Real> Cell<T> for Gru {
     fn backward(&self, grads: CellGradients<T>, dnext: &[T], _next: &[T], cached: &mut [T], before: Before<T>) {
         vectorize(Backward { grads, dnext, cached, before });
     }
+
+    fn diagonal(&self, diagonal: &mut [T], weights: &[T], _next: &[T], cached: &[T], before: Before<T>) {
+        vectorize(Diagonal { diagonal, weights, cached, before });
+    }
 }
 
 struct Forward<'a, T> {
@@ -93,6 +97,33 @@ impl<T: Real> Kernel for Backward<'_, T> {
                 xn[i] = dn;
                 hn[i] = dn * r[i];
                 dh0[i] = dh[i] * z[i];
+            }
+        }
+    }
+}
+
+/// z + (1 − z)(1 − n²)[ r w_n + a r (1 − r) w_r ] + (h₋ − n) z (1 − z) w_z with a = gh_n.
+struct Diagonal<'a, T> {
+    diagonal: &'a mut [T],
+    weights: &'a [T],
+    cached: &'a [T],
+    before: Before<'a, T>,
+}
+
+impl<T: Real> Kernel for Diagonal<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.before.hidden;
+        let [wr, wz, wn] = split(self.weights, n);
+        let rows = self.diagonal.chunks_exact_mut(n).zip(self.cached.chunks_exact(4 * n));
+        for ((d, cached), h0) in rows.zip(self.before.state.chunks_exact(n)) {
+            let [r, z, c, a] = split(cached, n);
+            for i in 0..n {
+                let through_n = r[i] * wn[i] + a[i] * r[i] * (T::ONE - r[i]) * wr[i];
+                d[i] = z[i]
+                    + (T::ONE - z[i]) * (T::ONE - c[i] * c[i]) * through_n
+                    + (h0[i] - c[i]) * z[i] * (T::ONE - z[i]) * wz[i];
             }
         }
     }

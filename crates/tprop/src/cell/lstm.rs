@@ -34,6 +34,10 @@ impl<T: Real> Cell<T> for Lstm {
     fn backward(&self, grads: CellGradients<T>, dnext: &[T], _next: &[T], cached: &mut [T], before: Before<T>) {
         vectorize(Backward { grads, dnext, cached, before });
     }
+
+    fn diagonal(&self, diagonal: &mut [T], weights: &[T], _next: &[T], cached: &[T], before: Before<T>) {
+        vectorize(Diagonal { diagonal, weights, cached, before });
+    }
 }
 
 struct Forward<'a, T> {
@@ -97,6 +101,40 @@ impl<T: Real> Kernel for Backward<'_, T> {
                 do_[j] = dh[j] * tc[j] * o[j] * (T::ONE - o[j]);
                 dh0[j] = T::ZERO;
                 dc0[j] = dc * f[j];
+            }
+        }
+    }
+}
+
+/// A 2 × 2 matrix a unit. ∂c/∂c₋ = f; ∂c/∂h₋ = c₋ f (1 − f) w_f + g i (1 − i) w_i + i (1 − g²) w_g; h depends on both through c, and
+/// on h₋ through o too.
+struct Diagonal<'a, T> {
+    diagonal: &'a mut [T],
+    weights: &'a [T],
+    cached: &'a [T],
+    before: Before<'a, T>,
+}
+
+impl<T: Real> Kernel for Diagonal<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.before.hidden;
+        let [wi, wf, wg, wo] = split(self.weights, n);
+        let rows = self.diagonal.chunks_exact_mut(4 * n).zip(self.cached.chunks_exact(5 * n));
+        for ((d, cached), state) in rows.zip(self.before.state.chunks_exact(2 * n)) {
+            let [hh, hc, ch, cc] = split_mut(d, n);
+            let [i, f, g, o, tc] = split(cached, n);
+            let [_, c0] = split(state, n);
+            for j in 0..n {
+                let c_in_h = c0[j] * f[j] * (T::ONE - f[j]) * wf[j]
+                    + g[j] * i[j] * (T::ONE - i[j]) * wi[j]
+                    + i[j] * (T::ONE - g[j] * g[j]) * wg[j];
+                let h_in_c = o[j] * (T::ONE - tc[j] * tc[j]);
+                cc[j] = f[j];
+                ch[j] = c_in_h;
+                hc[j] = h_in_c * f[j];
+                hh[j] = o[j] * (T::ONE - o[j]) * tc[j] * wo[j] + h_in_c * c_in_h;
             }
         }
     }

@@ -166,6 +166,10 @@ pub trait Cell<T: Real>: Send + Sync + Debug {
     /// Gradients from `dnext`, the gradient in the state after the step. `cached` may be changed for [`Cell::extras_back`].
     fn backward(&self, grads: CellGradients<T>, dnext: &[T], next: &[T], cached: &mut [T], before: Before<T>);
 
+    /// The step unit by unit: the derivative of a unit's new state in its own state before, all other units left out. `diagonal` has rows ×
+    /// vectors²·hidden values, of LSTM ∂h/∂h, ∂h/∂c, ∂c/∂h, ∂c/∂c; `weights` the diagonals of the gates' recurrent matrices.
+    fn diagonal(&self, diagonal: &mut [T], weights: &[T], next: &[T], cached: &[T], before: Before<T>);
+
     /// Adds the gradients of the cell's own vectors over all rows; called after the backward of all steps.
     fn extras_back(&self, _dextras: &mut [T], _hidden: usize, _cached: &[T], _gx: &[T]) {}
 

@@ -68,6 +68,12 @@ impl<T: Real> Cell<T> for Mult {
             *dg = dh * x;
         }
     }
+
+    /// gx w
+    fn diagonal(&self, diagonal: &mut [T], weights: &[T], _next: &[T], _cached: &[T], before: Before<T>) {
+        let all = diagonal.iter_mut().zip(before.gx).zip(weights.iter().cycle());
+        all.for_each(|((d, &x), &w)| *d = x * w);
+    }
 }
 
 /// h = a ⊙ gx ⊙ gh + b ⊙ gh + c ⊙ gx + d.
@@ -114,6 +120,17 @@ impl<T: Real> Cell<T> for MultGated {
 
     fn backward(&self, grads: CellGradients<T>, dnext: &[T], _next: &[T], cached: &mut [T], before: Before<T>) {
         vectorize(GatedBackward { grads, dnext, cached, before });
+    }
+
+    /// (a gx + b) w
+    fn diagonal(&self, diagonal: &mut [T], weights: &[T], _next: &[T], _cached: &[T], before: Before<T>) {
+        let n = before.hidden;
+        let [a, b, _, _] = split(before.extras, n);
+        for (d, x) in diagonal.chunks_exact_mut(n).zip(before.gx.chunks_exact(n)) {
+            for i in 0..n {
+                d[i] = (a[i] * x[i] + b[i]) * weights[i];
+            }
+        }
     }
 
     fn extras_back(&self, dextras: &mut [T], hidden: usize, cached: &[T], gx: &[T]) {

@@ -2,7 +2,7 @@
 //!
 //! A [`Comm`] sends messages and no more: bytes go from rank to rank, in order for each pair and topic, and sending
 //! never waits. Everything else is written with that: lists from all ranks ([`gather`]), one rank's bytes for all
-//! ([`broadcast`]), boundary states for a neighbour ([`exchange`]), and gradients, summed in a fixed tree of *shares*
+//! ([`broadcast`]), boundary states for a neighbour ([`exchange`]), a scan over the blocks of all ranks ([`scan`]), and gradients, summed in a fixed tree of *shares*
 //! ([`shares`], [`gradient`]), so that the result does not depend on how many ranks there are, bit for bit.
 
 mod counted;
@@ -12,6 +12,8 @@ pub mod exchange;
 pub mod gradient;
 #[doc(hidden)]
 pub mod rows;
+#[doc(hidden)]
+pub mod scan;
 #[doc(hidden)]
 pub mod shares;
 mod team;
@@ -47,6 +49,12 @@ impl Topic {
     pub const CARRIED: Topic = Topic(6);
     /// Rows of the state, for the rank that writes.
     pub const STATE: Topic = Topic(7);
+    /// Maps of a scan over shares.
+    pub const MAPS: Topic = Topic(8);
+    /// What comes in to a share of a scan.
+    pub const INPUTS: Topic = Topic(9);
+    /// The pull at the beginning of a window, for the rank with the last blocks.
+    pub const PULLS: Topic = Topic(10);
     /// Summands of the first group of a gradient; the other groups follow.
     pub const SUMMANDS: Topic = Topic(0x100);
     /// Sums of the first group of a gradient; the other groups follow.
@@ -67,6 +75,9 @@ impl Topic {
             Topic::STARTS => "first states".into(),
             Topic::CARRIED => "carried state".into(),
             Topic::STATE => "state, to be written".into(),
+            Topic::MAPS => "maps of a scan".into(),
+            Topic::INPUTS => "inputs of a scan".into(),
+            Topic::PULLS => "pull at the beginning of a window".into(),
             Topic(n) if n >= Topic::SUMS.0 => format!("sums, group {}", n - Topic::SUMS.0),
             Topic(n) => format!("summands, group {}", n - Topic::SUMMANDS.0),
         }

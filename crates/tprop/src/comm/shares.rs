@@ -20,6 +20,11 @@ pub fn share(n: usize, i: usize, size: usize) -> Range<usize> {
     at(i)..at(i + 1)
 }
 
+/// Where a run of shares that is a node of the tree is halved; None if it is one share.
+pub(super) fn halve(node: &Range<usize>) -> Option<usize> {
+    (node.len() > 1).then(|| node.start + node.len().div_ceil(2))
+}
+
 /// A [`Comm`] with another number of shares.
 #[derive(Debug)]
 pub struct InShares<C> {
@@ -212,8 +217,7 @@ impl Stack {
     /// Where a run of shares is halved, if it is a node of the tree.
     fn halves(&self, run: &Range<usize>) -> Option<usize> {
         let mut node = 0..self.count;
-        while node.len() > 1 {
-            let middle = node.start + node.len().div_ceil(2);
+        while let Some(middle) = halve(&node) {
             if node == *run {
                 return Some(middle);
             }

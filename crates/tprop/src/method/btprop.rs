@@ -6,8 +6,11 @@ use std::time::Instant;
 
 use super::engine::{Engine, Stage, Step, Windowed};
 use super::error::{MethodError, Reason};
-use super::{Batch, BtpropConfig, Init, Learner, LossOn, Method, Outline, Passes, Solver, Starts, memory};
+use super::{
+    Batch, BtpropConfig, Init, Last, Learner, LossOn, Method, Outline, Passes, Pulls, Solver, Starts, StateRule, memory,
+};
 use crate::model::Model;
+use crate::objective::{Constraint, Penalty};
 use crate::real::Real;
 
 /// Block target propagation.
@@ -39,11 +42,7 @@ impl Outline for BtpropConfig {
     fn passes(&self) -> Passes {
         // In batch mode moving states persist, so that only the first pass looks for them.
         let looks = self.batch != Batch::Full || self.starts == Starts::Held;
-        let sweeps = match self.init {
-            Init::Zero => 0,
-            Init::Parallel { sweeps } | Init::Stored { sweeps } => sweeps,
-            Init::Sequential => 1,
-        };
+        let sweeps = if self.init == Init::Sequential { 1 } else { self.init.sweeps() };
         let (state_passes, theta_passes, state_moves) = match self.solver {
             Solver::Alm { joint_steps, .. } => (0, joint_steps, joint_steps),
             Solver::Penalty | Solver::Admm { .. } => (self.states.steps, self.theta_steps, self.states.steps),
@@ -100,7 +99,7 @@ impl<T: Real> Btprop<T> {
 
     fn update_states(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, step: usize) -> Step {
         self.engine.state_gradient(l, pause, step)?;
-        self.engine.once(Stage::MoveStates(step), |engine| move_states(engine, l, step))
+        self.engine.once(Stage::MoveStates(step), |engine| engine.step_states(l, step))
     }
 
     fn update_theta(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, step: usize) -> Step {
@@ -111,7 +110,7 @@ impl<T: Real> Btprop<T> {
     fn update_states_and_theta(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, step: usize) -> Step {
         self.engine.joint_gradient(l, pause, step)?;
         self.engine.once(Stage::MoveBoth(step), |engine| {
-            move_states(engine, l, 0);
+            engine.step_states(l, 0);
             move_theta(engine, l);
         })
     }
@@ -153,11 +152,6 @@ impl<T: Real> Windowed for Btprop<T> {
     }
 }
 
-fn move_states<T: Real>(engine: &mut Engine<T>, l: &Learner<T>, step: usize) {
-    engine.states.step(&engine.config, l.model, l.comm, engine.blocks());
-    engine.states_moved(l, step);
-}
-
 fn move_theta<T: Real>(engine: &mut Engine<T>, l: &mut Learner<T>) {
     let since = Instant::now();
     let grads = engine.total.finish(l.comm, &mut engine.grads);
@@ -167,12 +161,55 @@ fn move_theta<T: Real>(engine: &mut Engine<T>, l: &mut Learner<T>) {
 
 /// Refuses choices that contradict each other.
 fn check(config: &BtpropConfig) -> Result<(), MethodError> {
+    let refuse =
+        |field, found: &dyn ToString, wanted, reason| Err(MethodError::field(field, found.to_string(), wanted, reason));
     if config.loss == LossOn::Free && config.block != 1 {
-        return Err(MethodError::field("block", config.block, "1", Reason::FreeLoss));
+        return refuse("block", &config.block, "1", Reason::FreeLoss);
     }
     let mini = config.batch != Batch::Full;
     if mini && config.starts == Starts::Held && config.init == (Init::Stored { sweeps: 0 }) {
-        return Err(MethodError::field("init.sweeps", 0, "1", Reason::NothingFound));
+        return refuse("init.sweeps", &0, "1", Reason::NothingFound);
+    }
+    let newton = config.states.rule == StateRule::Newton;
+    for (applies, reason, starts) in [
+        (config.scan.pulls(), Reason::ScannedPulls, Starts::Held),
+        (newton, Reason::Newton, Starts::Moving),
+        (config.pulls == Pulls::Stored, Reason::StoredPulls, Starts::Held),
+    ] {
+        if applies && config.starts != starts {
+            return refuse("starts", &config.starts, starts.name(), reason);
+        }
+    }
+    if config.scan.pulls() || newton {
+        let reason = if newton { Reason::Newton } else { Reason::ScannedPulls };
+        if config.penalty != Penalty::L2 {
+            return refuse("penalty", &config.penalty, "l2", reason);
+        }
+        if config.constraint != Constraint::None {
+            return refuse("constraint", &config.constraint, "none", reason);
+        }
+        if config.states.clip > 0.0 {
+            return refuse("states.clip", &config.states.clip, "0", reason);
+        }
+    }
+    if newton && config.states.rate <= 0.0 {
+        return refuse("states.rate", &config.states.rate, "more than 0", Reason::Newton);
+    }
+    if config.scan.pulls() {
+        if config.loss != LossOn::Predicted {
+            return refuse("loss", &config.loss, "predicted", Reason::ScannedPulls);
+        }
+        if config.states.rule != StateRule::Sgd {
+            return refuse("states.rule", &config.states.rule, "sgd", Reason::ScannedPulls);
+        }
+    }
+    if config.pulls == Pulls::Stored {
+        if config.last != Last::None {
+            return refuse("last", &config.last, "none", Reason::StoredPulls);
+        }
+        if config.lambda == 0.0 {
+            return refuse("lambda", &config.lambda, "more than 0", Reason::StoredPulls);
+        }
     }
     check_batch(config.batch)
 }

@@ -86,6 +86,12 @@ pub struct BtpropConfig {
     pub loss: LossOn,
     /// Where a window's states come from.
     pub init: Init,
+    /// Which recursions over blocks are solved with diagonals in place of Jacobians.
+    pub scan: Scan,
+    /// No further sweep once one has changed the starts by less than this, relatively; 0 is off.
+    pub sweep_tolerance: f64,
+    /// What the pulls of a window begin with.
+    pub pulls: Pulls,
     /// Whether the first block's start may move.
     pub first: First,
     /// What the last block is tied to.
@@ -116,6 +122,9 @@ impl Default for BtpropConfig {
             constraint: Constraint::None,
             loss: LossOn::Predicted,
             init: Init::Parallel { sweeps: 1 },
+            scan: Scan::None,
+            sweep_tolerance: 0.0,
+            pulls: Pulls::Reset,
             first: First::Fixed,
             last: Last::None,
             states: StateConfig::default(),
@@ -149,7 +158,69 @@ impl BtpropConfig {
             ..Self::default()
         }
     }
+
+    /// The whole window's gradient with nothing sequential beyond a block: [`BtpropConfig::reach`] of so many steps whose starts and pulls
+    /// are both scanned. Starts begin at the window's first and take sweeps until one changes them by less than 2 %, at most six.
+    ///
+    /// ```
+    /// use tprop::method::{BtpropConfig, Init, Scan};
+    /// let config = BtpropConfig { block: 20, blocks: 32, streams: 1, ..BtpropConfig::scan(1) };
+    /// assert_eq!((config.scan, config.init), (Scan::Both, Init::Carried { sweeps: 6 }));
+    /// ```
+    pub fn scan(steps: usize) -> Self {
+        Self { scan: Scan::Both, init: Init::Carried { sweeps: 6 }, sweep_tolerance: 0.02, ..Self::reach(steps) }
+    }
+
+    /// Whether blocks' diagonals are needed.
+    pub(super) fn needs_diagonals(&self) -> bool {
+        self.scan.starts() || self.scan.pulls() || self.states.rule == StateRule::Newton
+    }
+
+    /// Whether targets begin where the blocks end, so that the first pull is 0 or what was stored: held starts that are not exact would
+    /// otherwise be trained on their own error.
+    pub(super) fn aims_at_ends(&self) -> bool {
+        self.starts == Starts::Held && (self.init != Init::Sequential || self.pulls == Pulls::Stored)
+    }
 }
+
+/// Which recursions over blocks are solved with the blocks' diagonals in place of their Jacobians, in one scan, instead of by one block a
+/// sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// None.
+    None,
+    /// The starts, after each sweep of the init.
+    Starts,
+    /// The pulls, in each state step.
+    Pulls,
+    /// Starts and pulls.
+    Both,
+}
+
+words! { Scan { "none" => None, "starts" => Starts, "pulls" => Pulls, "both" => Both } }
+
+impl Scan {
+    /// Whether starts are scanned.
+    pub fn starts(self) -> bool {
+        matches!(self, Scan::Starts | Scan::Both)
+    }
+
+    /// Whether pulls are scanned.
+    pub fn pulls(self) -> bool {
+        matches!(self, Scan::Pulls | Scan::Both)
+    }
+}
+
+/// What the pulls of a window begin with (held starts).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulls {
+    /// 0.
+    Reset,
+    /// What the last epoch left, so that gradients cross windows.
+    Stored,
+}
+
+words! { Pulls { "reset" => Reset, "stored" => Stored } }
 
 /// A vocabulary item without weight in the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,11 +405,26 @@ pub enum Init {
         /// Number of sweeps; 0 takes the states as they are.
         sweeps: usize,
     },
+    /// Sweeps from the state in which the window begins, for every block.
+    Carried {
+        /// Number of sweeps.
+        sweeps: usize,
+    },
     /// Block after block: exact.
     Sequential,
 }
 
-words! { Init: "zero" | "parallel:N" | "stored:N" | "sequential" }
+impl Init {
+    /// Sweeps over all blocks at once.
+    pub fn sweeps(self) -> usize {
+        match self {
+            Init::Zero | Init::Sequential => 0,
+            Init::Parallel { sweeps } | Init::Stored { sweeps } | Init::Carried { sweeps } => sweeps,
+        }
+    }
+}
+
+words! { Init: "zero" | "parallel:N" | "stored:N" | "carried:N" | "sequential" }
 
 impl FromStr for Init {
     type Err = WordError;
@@ -349,6 +435,7 @@ impl FromStr for Init {
             ("zero", None) => Init::Zero,
             ("parallel", Some(n)) => Init::Parallel { sweeps: sweeps(n, 1)? },
             ("stored", Some(n)) => Init::Stored { sweeps: sweeps(n, 0)? },
+            ("carried", Some(n)) => Init::Carried { sweeps: sweeps(n, 1)? },
             ("sequential", None) => Init::Sequential,
             _ => return Err(WordError::Unknown),
         })
@@ -361,6 +448,7 @@ impl fmt::Display for Init {
             Init::Zero => f.write_str("zero"),
             Init::Parallel { sweeps } => write!(f, "parallel:{sweeps}"),
             Init::Stored { sweeps } => write!(f, "stored:{sweeps}"),
+            Init::Carried { sweeps } => write!(f, "carried:{sweeps}"),
             Init::Sequential => f.write_str("sequential"),
         }
     }
@@ -432,9 +520,12 @@ pub enum StateRule {
     Sgd,
     /// Adagrad; its accumulator is fresh in each minibatch and carried over in batch mode.
     Adagrad,
+    /// The minimum of the quadratic model with the blocks' diagonals in place of their Jacobians, and the exact gradient: one
+    /// tridiagonal system a unit.
+    Newton,
 }
 
-words! { StateRule { "sgd" => Sgd, "adagrad" => Adagrad } }
+words! { StateRule { "sgd" => Sgd, "adagrad" => Adagrad, "newton" => Newton } }
 
 /// Which gradient the state rule sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,6 +59,12 @@ pub enum Reason {
     NoClosedForm,
     /// The closed form has no solution without it.
     NoScale,
+    /// A scan over pulls is exact for the targets of held starts, of a quadratic penalty, moved by plain steps.
+    ScannedPulls,
+    /// Pulls are kept for the targets of held starts inside the text.
+    StoredPulls,
+    /// The quadratic model is that of moving starts and a quadratic penalty, and its solution has a length of its own.
+    Newton,
 }
 
 /// What fills memory.

@@ -1,7 +1,7 @@
 //! Memory that a method takes beside weights and gradients, known before any of it is taken.
 
 use super::tapes::Tapes;
-use super::{Batch, BtpropConfig, Init, Outline, Starts, StateRule};
+use super::{Batch, BtpropConfig, Init, Outline, Pulls, Starts, StateRule};
 use crate::model::Model;
 use crate::objective::Constraint;
 use crate::real::Real;
@@ -29,6 +29,12 @@ pub(super) struct Keeps {
     /// Of every window, for the next epoch: its states, its duals. In batch mode the one window has them anyway.
     pub states_of_all: bool,
     pub duals_of_all: bool,
+    /// Pulls of every window, in batch mode too.
+    pub pulls_of_all: bool,
+    /// Gradients of all states at once, because they are scanned or solved for.
+    pub gradients: bool,
+    /// Diagonals of the blocks.
+    pub diagonals: bool,
 }
 
 impl Keeps {
@@ -41,13 +47,16 @@ impl Keeps {
             duals: duals.is_some(),
             states_of_all: mini && matches!(config.init, Init::Stored { .. }),
             duals_of_all: mini && duals.is_some_and(|d| d.stored),
+            pulls_of_all: config.pulls == Pulls::Stored,
+            gradients: config.scan.pulls() || config.states.rule == StateRule::Newton,
+            diagonals: config.needs_diagonals(),
         }
     }
 
     /// Values for each component of a state, in a text of so many windows.
     fn values(self, windows: usize) -> usize {
-        let now = [self.targets, self.latent, self.sums, self.duals].map(usize::from);
-        let of_all = [self.states_of_all, self.duals_of_all].map(usize::from);
+        let now = [self.targets, self.latent, self.sums, self.duals, self.gradients].map(usize::from);
+        let of_all = [self.states_of_all, self.duals_of_all, self.pulls_of_all].map(usize::from);
         // All have starts, ends, and the gradients in starts, ends and targets.
         (5 + now.iter().sum::<usize>()).saturating_add(windows.saturating_mul(of_all.iter().sum()))
     }
@@ -56,7 +65,10 @@ impl Keeps {
 /// Bytes of the states of `rows` blocks, and of what goes with them.
 pub(super) fn states<T: Real>(config: &BtpropConfig, model: &Model<T>, rows: usize, windows: usize) -> u64 {
     let slots = rows.saturating_add(config.streams);
-    Keeps::of(config).values(windows).saturating_mul(slots).saturating_mul(model.state_width() * T::BYTES) as u64
+    let keeps = Keeps::of(config);
+    let diagonals = if keeps.diagonals { model.units().matrix_width() } else { 0 };
+    let values = keeps.values(windows).saturating_mul(model.state_width()).saturating_add(diagonals);
+    slots.saturating_mul(values).saturating_mul(T::BYTES) as u64
 }
 
 /// Memory that could be had now without swapping, where the system says.

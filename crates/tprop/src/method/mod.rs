@@ -228,6 +228,8 @@ pub struct Coupling {
     pub objective: f64,
     /// Σ ‖Δs‖ over states and the state steps of the windows.
     pub moved: f64,
+    /// Sweeps that found the starts.
+    pub sweeps: f64,
     /// The rest; its penalty is the sum of the windows' mean C_k.
     pub sums: CouplingSums,
 }
@@ -238,6 +240,7 @@ impl Coupling {
         self.windows += other.windows;
         self.objective += other.objective;
         self.moved += other.moved;
+        self.sweeps += other.sweeps;
         self.sums.add(&other.sums);
     }
 }

@@ -43,6 +43,15 @@ struct Holds {
     output_gradient: bool,
 }
 
+/// What the recurrence of a rank's blocks comes to.
+#[derive(Debug)]
+pub(super) struct Found<T> {
+    /// F: where they end.
+    pub ends: Vec<T>,
+    /// d: their derivatives unit by unit, if the method looks at them.
+    pub diagonals: Option<Vec<T>>,
+}
+
 /// The part of the text that a window reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowText<'a> {
@@ -177,8 +186,8 @@ impl<T: Real> Tapes<T> {
         (holds.tokens, holds.inputs) = (self.cached, self.cached);
     }
 
-    /// The recurrence of chunk `i` from its rows of `starts`; where it ends, into its rows of `ends`.
-    pub fn recur(&mut self, i: usize, l: &Learner<T>, text: WindowText, starts: &[T], ends: &mut [T]) {
+    /// The recurrence of chunk `i` from its rows of `starts`; where it ends, and if wanted its diagonals, into its rows of `found`.
+    pub fn recur(&mut self, i: usize, l: &Learner<T>, text: WindowText, starts: &[T], found: &mut Found<T>) {
         if self.chunks[i].holds.recurrence {
             return;
         }
@@ -188,7 +197,11 @@ impl<T: Real> Tapes<T> {
         let width = l.model.state_width();
         let at = rows.start * width..rows.end * width;
         l.model.recur(&l.params, tape, &starts[at.clone()]);
-        l.model.ends(tape, &mut ends[at]);
+        l.model.ends(tape, &mut found.ends[at]);
+        if let Some(diagonals) = &mut found.diagonals {
+            let width = l.model.units().matrix_width();
+            l.model.diagonals(&l.params, tape, &mut diagonals[rows.start * width..rows.end * width]);
+        }
         let holds = &mut self.chunks[i].holds;
         (holds.recurrence, holds.loss) = (cached, false);
     }

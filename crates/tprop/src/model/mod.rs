@@ -16,6 +16,7 @@
 //! Dropout would be a mask, drawn from [`crate::rng`] by (step, layer, place), cached in the tape and applied where a layer's
 //! inputs are read: `embedded` and `out` are copies made for the products, so masking them changes nothing else.
 
+mod diagonal;
 mod embedding;
 mod output;
 mod recurrence;
@@ -28,6 +29,7 @@ use crate::params::{Grads, Id, Params, Shapes};
 use crate::real::Real;
 use crate::rng::Draws;
 
+pub use diagonal::{Side, Units};
 pub use output::{Output, Weight};
 pub use recurrence::ThetaGradient;
 pub use tape::Tape;
@@ -246,6 +248,11 @@ impl<T: Real> Model<T> {
             }
         }
         params
+    }
+
+    /// The cell's own vectors of a layer, one after the other.
+    fn extras<'a>(&self, params: &'a Params<T>, ids: &LayerIds) -> &'a [T] {
+        ids.extras.map_or(&[][..], |(first, len)| &params.all()[self.shapes.entry(first).range().start..][..len])
     }
 
     fn extra_ids(&self, ids: &LayerIds) -> impl Iterator<Item = Id> + use<T> {

@@ -166,8 +166,7 @@ impl<T: Real> Model<T> {
         let layer = &mut tape.layers[l];
         let w = layer.packs.get(1, || Mat::new(params.get(ids.w_hh), wide, h).t());
         let bias = ids.biases.map_or(Start::Zero, |(_, b_hh)| Start::Bias(params.get(b_hh)));
-        let extras =
-            ids.extras.map_or(&[][..], |(first, len)| &params.all()[self.shapes.entry(first).range().start..][..len]);
+        let extras = self.extras(params, ids);
         let groups = (
             layer.states.par_chunks_mut(group * (steps + 1) * width),
             layer.cached.par_chunks_mut(group * steps * cached),
@@ -214,8 +213,7 @@ impl<T: Real> Model<T> {
         let (state_width, offset) = (self.state_width(), l * width);
         let layer = &mut tape.layers[l];
         let w = layer.packs.get(2, || Mat::new(params.get(ids.w_hh), wide, h));
-        let extras =
-            ids.extras.map_or(&[][..], |(first, len)| &params.all()[self.shapes.entry(first).range().start..][..len]);
+        let extras = self.extras(params, ids);
         let split = cell.split_gradients();
         let groups = (
             layer.dgh.par_chunks_mut(group * steps * wide),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Engine, Last, Learner, LossOn, Stage, Starts, Step};
+use super::{Engine, Last, Learner, LossOn, Pulls, Stage, Starts, Step};
 use crate::mat::{Mat, MatMut};
 use crate::model::{ThetaGradient, Weight};
 use crate::objective::{Boundary, BoundaryGrads, CouplingSums, CouplingWeight};
@@ -47,16 +47,20 @@ impl<T: Real> Engine<T> {
                     me.grads.clear();
                 }
             }
-            me.chunk_gradient(l, i, want);
+            me.chunk_gradient(l, i, stage, want);
         })
     }
 
-    fn chunk_gradient(&mut self, l: &mut Learner<T>, i: usize, want: Want) {
+    fn chunk_gradient(&mut self, l: &mut Learner<T>, i: usize, stage: Stage, want: Want) {
         self.recur(l, i);
+        self.aim(l, stage, i);
         let predicted = self.config.loss == LossOn::Predicted;
         let (mut nats, summed) = if predicted { self.predicted_loss(l, i, want) } else { (None, false) };
         self.await_targets(l, &self.tapes.rows(i));
         let sums = self.pull(l, i, want);
+        if want.theta {
+            self.store_pulls(i);
+        }
         if !predicted {
             nats = Some(self.free_loss(l, i, want));
         }
@@ -123,7 +127,7 @@ impl<T: Real> Engine<T> {
         let mut d_target = std::mem::take(&mut self.states.d_target);
         let here = at.start..at.start + n;
         let boundary = Boundary {
-            ends: &self.buffers.ends[here.clone()],
+            ends: &self.found.ends[here.clone()],
             targets: &self.states.targets()[here.clone()],
             duals: self.states.duals.as_ref().map(|u| &u[here.clone()]),
         };
@@ -134,6 +138,42 @@ impl<T: Real> Engine<T> {
         let sums = self.coupler.pull(l.model, &l.params, boundary, weight, grads);
         self.states.d_target = d_target;
         sums
+    }
+
+    /// p of a chunk's blocks as θ sees it, for the next epoch. That of a window's last block comes from the next window.
+    fn store_pulls(&mut self, i: usize) {
+        let counted = self.counted_rows();
+        let Some(pulls) = &mut self.carried.pulls else { return };
+        let (rows, width, own) = (self.tapes.rows(i), self.states.width(), self.states.own().len());
+        let rows = rows.start..rows.end.min(counted).max(rows.start);
+        let from = self.progress.window as usize * own + rows.start * width;
+        let blocks = T::of(self.geometry.blocks as f64);
+        let stored = &mut pulls[from..from + rows.len() * width];
+        stored.iter_mut().zip(&self.buffers.d_end).for_each(|(p, &d)| *p = d * blocks);
+    }
+
+    /// The pull behind the window before, in the next epoch: p_0 = g_1 + d_1ᵀ (p⁺_1 − p_1), after a state step.
+    pub(super) fn store_first_pull(&mut self, l: &Learner<T>) {
+        let window = self.progress.window as usize;
+        if self.carried.pulls.is_none() || window == 0 {
+            return;
+        }
+        let (own, slots) = (self.states.own().len(), self.config.streams * self.states.width());
+        let pull = self.geometry.span.has_first().then(|| {
+            let (blocks, scale) = (T::of(self.geometry.blocks as f64), self.state_scale());
+            let moved = T::of(self.lambda.value * self.config.states.rate);
+            let sigma = self.states.gradients.as_ref().filter(|_| self.config.scan.pulls());
+            let mut pull: Vec<T> = Vec::with_capacity(slots);
+            for (j, &d) in self.states.d_start[..slots].iter().enumerate() {
+                // σ_1 = g_1 + d_1ᵀ σ_2, and p⁺_1 − p_1 = ηλ σ_2.
+                pull.push(blocks * d + sigma.map_or(T::ZERO, |sigma| moved * (sigma[j] - scale * d)));
+            }
+            pull
+        });
+        if let Some(pulls) = &mut self.carried.pulls {
+            let behind = &mut pulls[window * own - slots..window * own];
+            self.states.exchange.carry_back(l.comm, pull.as_deref(), behind);
+        }
     }
 
     /// The loss of the free states s_{k+1} themselves; its gradient joins that of the targets.
@@ -165,7 +205,7 @@ impl<T: Real> Engine<T> {
     /// The recurrence of a chunk from the present starts.
     pub(super) fn recur(&mut self, l: &Learner<T>, i: usize) {
         let text = self.text(l);
-        self.tapes.recur(i, l, text, &self.states.starts, &mut self.buffers.ends);
+        self.tapes.recur(i, l, text, &self.states.starts, &mut self.found);
     }
 
     /// Waits for the targets of these rows if they are another rank's: those of the last S rows, which several chunks may share.
@@ -177,7 +217,8 @@ impl<T: Real> Engine<T> {
 
     /// Rows that are tied to a target: all but the last block's, unless `last` or the loss ties it.
     pub(super) fn tied_rows(&self) -> usize {
-        let all = self.config.last != Last::None || self.states.continues(&self.config);
+        let all =
+            self.config.last != Last::None || self.config.pulls == Pulls::Stored || self.states.continues(&self.config);
         self.geometry.span.own - if all { 0 } else { self.config.streams }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Batch, Engine, Init, Last, Learner, Stage, Step, stages};
+use super::{Batch, Engine, Init, Last, Learner, Pulls, Stage, Step, stages};
 use crate::model::Tape;
 use crate::real::Real;
 
@@ -16,16 +16,12 @@ impl<T: Real> Engine<T> {
         self.once(Stage::BeginStates, |me| me.begin_states(l, persists))?;
         if !persists {
             match self.config.init {
-                Init::Zero => {}
-                Init::Parallel { sweeps } => {
-                    // The first sweep starts every block, the first one too, from the initial state.
-                    for i in 0..sweeps {
-                        self.sweep(l, pause, i, i == 0)?;
-                    }
-                }
-                Init::Stored { sweeps } => {
-                    for i in 0..sweeps {
-                        self.sweep(l, pause, i, false)?;
+                Init::Zero | Init::Parallel { .. } | Init::Stored { .. } | Init::Carried { .. } => {
+                    for i in 0..self.config.init.sweeps() {
+                        if self.swept_before(i) {
+                            break;
+                        }
+                        self.sweep(l, pause, i)?;
                     }
                 }
                 Init::Sequential => self.follow(l, pause)?,
@@ -35,12 +31,40 @@ impl<T: Real> Engine<T> {
             if !persists {
                 me.states.settle(&me.config, l.model);
             }
-            me.states.send_first(l.comm);
-            me.states.receive_first(l.comm, 0);
+            // Targets that begin where the blocks end are set by the first pass.
+            if persists || !me.config.aims_at_ends() {
+                me.states.send_first(l.comm);
+                me.states.receive_first(l.comm, 0);
+            }
         })
     }
 
+    /// In the first pass of a window, targets that begin where chunk `i`'s blocks end: t_{k+1} = F_k + u_k − p_k/λ, with p = 0 unless
+    /// it was stored.
+    pub(super) fn aim(&mut self, l: &Learner<T>, stage: Stage, i: usize) {
+        let persists = stages::persists(&self.config, self.progress.epoch);
+        if persists || !self.config.aims_at_ends() || !self.progress.cursor.is_first_pass(stage) {
+            return;
+        }
+        let all = self.config.pulls == Pulls::Stored || self.states.continues(&self.config);
+        let last = self.geometry.span.own - if all { 0 } else { self.config.streams };
+        let (rows, width) = (self.tapes.rows(i), self.states.width());
+        let from = self.progress.window as usize * self.states.own().len();
+        let pulls = self.carried.pulls.as_ref().map(|pulls| &pulls[from..]);
+        for q in rows.start..rows.end.min(last) {
+            let at = q * width..(q + 1) * width;
+            let pull = pulls.map(|pulls| &pulls[at.clone()]);
+            self.states.aim(q, &self.found.ends[at], pull, self.lambda.value, &self.config, l.model);
+        }
+        if i + 1 == self.tapes.count() {
+            self.states.send_aims(&self.config, l.comm);
+        }
+    }
+
     fn begin_states(&mut self, l: &Learner<T>, persists: bool) {
+        if matches!(self.config.init, Init::Carried { .. }) {
+            self.states.exchange.share_carried(l.comm, &mut self.carried.state);
+        }
         let full = self.config.batch == Batch::Full;
         let later = full && self.progress.epoch > 1;
         let (states, carried) = (&mut self.states, &self.carried);
@@ -59,6 +83,11 @@ impl<T: Real> Engine<T> {
                 None if later && matches!(self.config.init, Init::Stored { .. }) => {}
                 None => states.starts.fill(l.model.initial_state()),
             }
+            if matches!(self.config.init, Init::Carried { .. }) {
+                states.starts[own.clone()]
+                    .chunks_exact_mut(carried.state.len())
+                    .for_each(|s| s.copy_from_slice(&carried.state));
+            }
             if let (Some(duals), Some(stored)) = (&mut states.duals, &carried.stored_duals) {
                 duals.copy_from_slice(&stored[from..from + own.len()]);
             }
@@ -71,14 +100,16 @@ impl<T: Real> Engine<T> {
         self.tapes.tokens_changed();
     }
 
-    /// s_{k+1} ← F_k(s_k), or F_k of the initial state, for all blocks at once.
-    fn sweep(
-        &mut self,
-        l: &mut Learner<T>,
-        pause: &mut dyn FnMut() -> bool,
-        number: usize,
-        from_initial: bool,
-    ) -> Step {
+    /// Whether an earlier sweep than this one was enough.
+    fn swept_before(&self, number: usize) -> bool {
+        let swept = self.progress.cursor.swept;
+        swept > 0 && swept <= number as u64
+    }
+
+    /// s_{k+1} ← F_k(s_k) for all blocks at once, and a scan over them if the configuration has one. The first sweep of `parallel` runs
+    /// every block, the first one too, from the initial state.
+    fn sweep(&mut self, l: &mut Learner<T>, pause: &mut dyn FnMut() -> bool, number: usize) -> Step {
+        let from_initial = number == 0 && matches!(self.config.init, Init::Parallel { .. });
         self.pass(Stage::Sweep(number), pause, |me, i| {
             if !from_initial {
                 return me.recur(l, i);
@@ -87,10 +118,27 @@ impl<T: Real> Engine<T> {
             // `d_start` is free before the first gradient.
             let starts = &mut me.states.d_start;
             starts[rows.start * width..rows.end * width].fill(l.model.initial_state());
-            me.tapes.recur(i, l, text, starts, &mut me.buffers.ends);
+            me.tapes.recur(i, l, text, starts, &mut me.found);
         })?;
         self.once(Stage::TakeEnds(number), |me| {
-            me.states.take_ends(&me.config, &me.buffers.ends, l.comm);
+            let own = me.states.own();
+            let (scanned, tolerance) = (me.config.scan.starts(), me.config.sweep_tolerance);
+            if !from_initial && (scanned || tolerance > 0.0) {
+                me.states.d_start.copy_from_slice(&me.states.starts[own]);
+            }
+            if scanned {
+                me.scan_starts(l.comm, me.column(l.model));
+            } else {
+                me.states.take_ends(&me.config, &me.found.ends, l.comm);
+            }
+            if tolerance > 0.0 && !from_initial {
+                let change = me.states.change_of_starts();
+                let [change, norm] = me.statistics.sum(l.comm, &change);
+                if change.sqrt() < tolerance * norm.sqrt() {
+                    me.progress.cursor.swept = number as u64 + 1;
+                    me.progress.cursor.list_stages(&me.config, me.progress.epoch);
+                }
+            }
             me.tapes.starts_moved();
         })
     }

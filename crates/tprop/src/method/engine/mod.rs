@@ -6,7 +6,9 @@
 
 mod gradient;
 mod init;
+mod newton;
 mod saved;
+mod scan;
 mod stages;
 mod states;
 mod statistics;
@@ -15,10 +17,10 @@ use std::time::Instant;
 
 use super::error::{MethodError, Room};
 use super::memory::{self, Keeps};
-use super::tapes::{Tapes, WindowText};
+use super::tapes::{Found, Tapes, WindowText};
 use super::{
     Advance, Batch, BtpropConfig, Coupling, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Method, Outline,
-    Solver, Starts, Update,
+    Pulls, Solver, Starts, StateRule, StateScale, Update,
 };
 use crate::clock::{Clock, Part};
 use crate::comm::{GradientSum, Shares, Span, Unit};
@@ -42,6 +44,7 @@ pub struct Engine<T> {
     column: Option<Tape<T>>,
     pub(super) states: States<T>,
     coupler: Coupler<T>,
+    found: Found<T>,
     buffers: Buffers<T>,
     /// ∂θ of one chunk, and the sum over chunks, shares and ranks.
     pub(super) grads: Grads<T>,
@@ -70,8 +73,6 @@ struct Geometry {
 /// Work space of a pass.
 #[derive(Debug)]
 struct Buffers<T> {
-    /// Where this rank's blocks end.
-    ends: Vec<T>,
     /// Gradient in the ends of one chunk.
     d_end: Vec<T>,
     /// Free states of one chunk that the loss looks at, and its gradient there.
@@ -87,6 +88,8 @@ struct Carried<T> {
     /// What the last epoch left: states and duals of all windows.
     stored: Option<Vec<T>>,
     stored_duals: Option<Vec<T>>,
+    /// Pulls of all windows; that of a window's last block is the next window's, sent back through its first block.
+    pulls: Option<Vec<T>>,
 }
 
 /// λ, and the sums of this epoch that its schedule looks at.
@@ -135,13 +138,18 @@ impl<T: Real> Engine<T> {
             column: (config.init == Init::Sequential).then(|| model.tape(Layout::new(s, config.block))),
             states: States::new(&config, model, &parts, span),
             coupler: Coupler::new(config.penalty),
-            buffers: Buffers { ends: vec![T::ZERO; values], d_end: Vec::new(), seen: Vec::new(), d_seen: Vec::new() },
+            found: Found {
+                ends: vec![T::ZERO; values],
+                diagonals: keeps.diagonals.then(|| vec![T::ZERO; span.own * model.units().matrix_width()]),
+            },
+            buffers: Buffers { d_end: Vec::new(), seen: Vec::new(), d_seen: Vec::new() },
             grads: model.grads(),
             total: GradientSum::new(model, &shares, tapes.several_a_share()),
             carried: Carried {
                 state: vec![model.initial_state(); s * model.state_width()],
                 stored: keeps.states_of_all.then(|| vec![model.initial_state(); windows * values]),
                 stored_duals: keeps.duals_of_all.then(|| vec![T::ZERO; windows * values]),
+                pulls: keeps.pulls_of_all.then(|| vec![T::ZERO; windows * values]),
             },
             lambda: Lambda { value: config.lambda, residual: 0.0, moved: 0.0 },
             progress: Progress::default(),
@@ -191,6 +199,33 @@ impl<T: Real> Engine<T> {
         self.geometry.span.range().map(|row| text.streams.input(row % s, text.at + row / s * b)).collect()
     }
 
+    /// Moves the states along their gradient, by the rule of the configuration.
+    pub fn step_states(&mut self, l: &Learner<T>, step: usize) {
+        self.states.receive_aims(&self.config, l.model, l.comm);
+        self.states.receive_gradient(l.comm);
+        let column = self.column(l.model);
+        if self.config.states.rule == StateRule::Newton {
+            self.newton_step(l, column);
+        } else {
+            let scale = self.state_scale();
+            if self.config.scan.pulls() {
+                self.states.fill_gradients(&self.config, scale);
+                self.scan_pulls(l.comm, column);
+            }
+            self.states.step(&self.config, l.model, scale);
+            self.store_first_pull(l);
+        }
+        self.states_moved(l, step);
+    }
+
+    /// What ∂L/∂s is multiplied with for the state rule.
+    fn state_scale(&self) -> T {
+        match self.config.states.scale {
+            StateScale::Block => T::of(self.geometry.blocks as f64),
+            StateScale::Mean => T::ONE,
+        }
+    }
+
     /// After each move of the states.
     pub fn states_moved(&mut self, l: &Learner<T>, step: usize) {
         self.states.send_first(l.comm);
@@ -211,7 +246,7 @@ impl<T: Real> Engine<T> {
     pub fn theta_moved(&mut self, l: &Learner<T>, norm: f64, since: Instant) {
         self.statistics.norm = norm;
         // Where the last blocks of this pass ended begins the next window.
-        let last = &self.buffers.ends[self.buffers.ends.len() - self.carried.state.len()..];
+        let last = &self.found.ends[self.found.ends.len() - self.carried.state.len()..];
         self.states.exchange.carry(l.comm, last, &mut self.carried.state);
         self.tapes.theta_moved();
         self.clock.book(Part::Optimiser, since);
@@ -225,11 +260,12 @@ impl<T: Real> Engine<T> {
         }
         self.pass(Stage::Duals, pause, |me, i| {
             me.recur(l, i);
+            me.aim(l, Stage::Duals, i);
             let rows = me.tapes.rows(i);
             let tied = rows.start..rows.end.min(me.tied_rows());
             me.await_targets(l, &rows);
             if !tied.is_empty() {
-                let ends = &me.buffers.ends[tied.start * me.states.width()..tied.end * me.states.width()];
+                let ends = &me.found.ends[tied.start * me.states.width()..tied.end * me.states.width()];
                 me.states.raise_duals(tied, ends, &duals, me.lambda.value, me.geometry.blocks);
             }
         })
@@ -278,6 +314,7 @@ impl<T: Real> Engine<T> {
     /// The window is done: what it came to.
     fn end_window(&mut self, l: &Learner<T>) -> Advance {
         self.progress.window += 1;
+        let sweeps = self.progress.cursor.sweeps(&self.config, self.progress.epoch);
         self.progress.cursor.reset();
         self.tapes.tokens_changed();
         let tokens = (self.geometry.blocks * self.config.block) as u64;
@@ -291,7 +328,7 @@ impl<T: Real> Engine<T> {
         self.lambda.residual += sums.residual;
         self.lambda.moved += moved;
         let objective = nats / tokens as f64 + sums.penalty;
-        let coupling = Coupling { windows: 1.0, objective, moved, sums };
+        let coupling = Coupling { windows: 1.0, objective, moved, sweeps: sweeps as f64, sums };
         Advance::Update(Update { nats, tokens, norm, coupling: Some(coupling) })
     }
 }

@@ -18,6 +18,9 @@ impl<T: Real> Engine<T> {
         ] {
             visit.count(&format!("btprop.{name}"), value);
         }
+        if self.config.sweep_tolerance > 0.0 {
+            visit.count("btprop.swept", &mut cursor.swept);
+        }
         // Known to a reader too, because the counters come first.
         let inside = cursor.inside();
         // Between two windows these are spent, so it does not matter that there may be more shares.
@@ -46,7 +49,12 @@ impl<T: Real> Engine<T> {
         let Span { first, own, all } = self.geometry.span;
         let own = Rows { repeat: 1, first, own, all };
         let stored = Rows { repeat: self.geometry.windows, ..own };
-        for (name, values) in [("stored", &mut self.carried.stored), ("stored_duals", &mut self.carried.stored_duals)] {
+        let carried = &mut self.carried;
+        for (name, values) in [
+            ("stored", &mut carried.stored),
+            ("stored_duals", &mut carried.stored_duals),
+            ("pulls", &mut carried.pulls),
+        ] {
             if let Some(values) = values {
                 visit.rows(&format!("btprop.{name}"), stored, width, values);
             }
@@ -54,7 +62,11 @@ impl<T: Real> Engine<T> {
         // A minibatch begins anew with every window: between two of them nothing else shapes the future.
         if self.config.batch == Batch::Full || inside {
             self.states.visit(visit);
-            visit.rows("btprop.ends", own, width, &mut self.buffers.ends);
+            visit.rows("btprop.ends", own, width, &mut self.found.ends);
+            if let Some(diagonals) = &mut self.found.diagonals {
+                let width = diagonals.len() / own.own;
+                visit.rows("btprop.diagonals", own, width, diagonals);
+            }
             // Otherwise nobody looks in between two chunks.
             if self.geometry.shares.may_pause()
                 && let Some(total) = self.total.whole_mut()

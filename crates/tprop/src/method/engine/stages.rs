@@ -43,6 +43,13 @@ pub(super) struct Cursor {
     pub chunk: u64,
     /// State steps after which the states had settled, if they had.
     pub settled: u64,
+    /// Sweeps after which the starts had settled, if they had.
+    pub swept: u64,
+}
+
+/// So many, or fewer if it was enough before.
+fn at_most(all: usize, enough: u64) -> usize {
+    if enough == 0 { all } else { all.min(enough as usize) }
 }
 
 /// The watcher wants to look in.
@@ -59,18 +66,15 @@ impl Cursor {
         stages.push(Stage::BeginStates);
         if !persists(config, epoch) {
             match config.init {
-                Init::Zero => {}
-                Init::Parallel { sweeps } | Init::Stored { sweeps } => {
+                Init::Zero | Init::Parallel { .. } | Init::Stored { .. } | Init::Carried { .. } => {
+                    let sweeps = at_most(config.init.sweeps(), self.swept);
                     stages.extend((0..sweeps).flat_map(|i| [Stage::Sweep(i), Stage::TakeEnds(i)]));
                 }
                 Init::Sequential => stages.extend([Stage::ReceiveStart, Stage::Follow, Stage::SendEnd]),
             }
         }
         stages.push(Stage::SettleStates);
-        let steps = match self.settled {
-            0 => config.states.steps,
-            settled => config.states.steps.min(settled as usize),
-        };
+        let steps = at_most(config.states.steps, self.settled);
         let states = (0..steps).flat_map(|i| [Stage::StateGradient(i), Stage::MoveStates(i)]);
         let theta = (0..config.theta_steps).flat_map(|i| [Stage::ThetaGradient(i), Stage::MoveTheta(i)]);
         let duals = duals_move(config, epoch).then_some(Stage::Duals);
@@ -87,6 +91,17 @@ impl Cursor {
         stages.push(Stage::Finish);
     }
 
+    /// Sweeps of a window of this epoch.
+    pub fn sweeps(&self, config: &BtpropConfig, epoch: u64) -> usize {
+        if persists(config, epoch) { 0 } else { at_most(config.init.sweeps(), self.swept) }
+    }
+
+    /// Whether a stage is the first pass over the blocks after the init.
+    pub fn is_first_pass(&self, stage: Stage) -> bool {
+        let settle = self.stages.iter().position(|&s| s == Stage::SettleStates).expect("every window has it");
+        self.stages.get(settle + 1) == Some(&stage)
+    }
+
     /// Whether a stage is next; if not, it is done.
     fn is_next(&self, stage: Stage) -> bool {
         let done = self.done as usize;
@@ -97,7 +112,7 @@ impl Cursor {
 
     /// The next window begins.
     pub fn reset(&mut self) {
-        (self.done, self.chunk, self.settled) = (0, 0, 0);
+        (self.done, self.chunk, self.settled, self.swept) = (0, 0, 0, 0);
     }
 
     /// Whether a window is in the middle of its stages.
@@ -164,7 +179,7 @@ impl<T: Real> Engine<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{DualConfig, DualRule, First, Ignore, LambdaSchedule, Last, LossOn};
+    use super::super::super::{DualConfig, DualRule, First, Ignore, LambdaSchedule, Last, LossOn, Pulls, Scan};
     use super::super::super::{StateConfig, StateRule, StateScale};
     use super::Stage::*;
     use super::*;
@@ -183,6 +198,9 @@ mod tests {
             constraint: Constraint::None,
             loss: LossOn::Predicted,
             init: Init::Zero,
+            scan: Scan::None,
+            sweep_tolerance: 0.0,
+            pulls: Pulls::Reset,
             first: First::Fixed,
             last: Last::None,
             states: StateConfig {

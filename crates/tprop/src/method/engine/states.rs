@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::super::memory::Keeps;
-use super::super::{BtpropConfig, DualConfig, DualRule, First, Last, LossOn, Starts, StateScale};
+use super::super::{BtpropConfig, DualConfig, DualRule, First, Last, LossOn, Solver, Starts};
 use crate::comm::{Comm, Exchange, Span};
 use crate::model::Model;
 use crate::objective::Constraint;
@@ -37,10 +37,14 @@ pub(in crate::method) struct States<T> {
     pub d_start: Vec<T>,
     /// ∂L/∂t of the blocks that end there.
     pub d_target: Vec<T>,
+    /// The state rule's gradient of all slots, if it looks at them together.
+    pub gradients: Option<Vec<T>>,
     /// ∂L/∂t of the blocks before the first row, whose targets are my first starts; 0 if there are none.
     d_first: Vec<T>,
     pub movement: Movement,
     pub exchange: Exchange,
+    /// Where the targets of my last blocks begin, until it is sent.
+    aims: Vec<T>,
     scratch: Scratch<T>,
 }
 
@@ -86,6 +90,7 @@ impl<T: Real> States<T> {
             duals: keeps.duals.then(|| vec![T::ZERO; rows * width]),
             d_start: vec![T::ZERO; rows * width],
             d_target: vec![T::ZERO; rows * width],
+            gradients: keeps.gradients.then(all),
             d_first: vec![T::ZERO; streams * width],
             movement: Movement {
                 ends: shares.iter().map(|rows| rows.end).collect(),
@@ -93,6 +98,7 @@ impl<T: Real> States<T> {
                 last: vec![[0.0; 2]; shares.len()],
             },
             exchange: Exchange::default(),
+            aims: Vec::new(),
             scratch: Scratch { gradient: vec![T::ZERO; width], old: vec![T::ZERO; width], order: Vec::new() },
         }
     }
@@ -138,26 +144,73 @@ impl<T: Real> States<T> {
 
     /// After the init: targets begin at the starts, and both where the constraint allows.
     pub fn settle(&mut self, config: &BtpropConfig, model: &Model<T>) {
-        let constraint = config.constraint;
         if let Some(targets) = &mut self.targets {
             targets.copy_from_slice(&self.starts);
         }
-        if constraint == Constraint::None {
+        if config.constraint == Constraint::None {
             return;
         }
-        let (width, slots, moves) = (self.width, self.span.own + self.streams, self.movable(config));
+        let (slots, moves) = (self.span.own + self.streams, self.movable(config));
+        (0..slots).filter(|&q| moves(q)).for_each(|q| self.settle_slot(q, config.constraint, model));
+    }
+
+    /// Puts a state where the constraint allows, and its z with it.
+    fn settle_slot(&mut self, q: usize, constraint: Constraint, model: &Model<T>) {
+        let at = q * self.width..(q + 1) * self.width;
         let Self { targets, latent, starts, scratch, .. } = self;
-        let variable = targets.as_mut().unwrap_or(starts);
-        for q in (0..slots).filter(|&q| moves(q)) {
-            let row = &mut variable[q * width..][..width];
-            let mut z = latent.as_mut().map(|z| &mut z[q * width..][..width]);
-            if let Some(z) = &mut z {
-                z.copy_from_slice(row);
-                if constraint == Constraint::Tanh {
-                    z.iter_mut().enumerate().filter(|(j, _)| model.is_h(*j)).for_each(|(_, z)| *z = atanh(*z));
-                }
+        let row = &mut targets.as_mut().unwrap_or(starts)[at.clone()];
+        let mut z = latent.as_mut().map(|z| &mut z[at]);
+        if let Some(z) = &mut z {
+            z.copy_from_slice(row);
+            if constraint == Constraint::Tanh {
+                z.iter_mut().enumerate().filter(|(j, _)| model.is_h(*j)).for_each(|(_, z)| *z = atanh(*z));
             }
-            confine(row, z.as_deref(), constraint, model, &mut scratch.order);
+        }
+        confine(row, z.as_deref(), constraint, model, &mut scratch.order);
+    }
+
+    /// The target of row q begins at t = F + u − p/λ, so that the pull at the end of its block is p (0 if none).
+    pub fn aim(
+        &mut self,
+        q: usize,
+        end: &[T],
+        pull: Option<&[T]>,
+        lambda: f64,
+        config: &BtpropConfig,
+        model: &Model<T>,
+    ) {
+        let (at, slot) = (q * self.width, q + self.streams);
+        let Some(targets) = &mut self.targets else { return };
+        for (j, (t, &f)) in targets[slot * self.width..][..self.width].iter_mut().zip(end).enumerate() {
+            let u = self.duals.as_ref().map_or(T::ZERO, |u| u[at + j]);
+            *t = f + u - pull.map_or(T::ZERO, |p| p[j] / T::of(lambda));
+        }
+        if slot >= self.span.own && !self.span.has_last() {
+            self.aims.extend_from_slice(&targets[slot * self.width..][..self.width]);
+        }
+        if config.constraint != Constraint::None {
+            self.settle_slot(slot, config.constraint, model);
+        }
+    }
+
+    /// Sends where the targets of my last blocks begin to the next rank, whose states they are, if they are to move.
+    pub fn send_aims(&mut self, config: &BtpropConfig, comm: &dyn Comm) {
+        let states_move = match config.solver {
+            Solver::Alm { joint_steps, .. } => joint_steps > 0,
+            Solver::Penalty | Solver::Admm { .. } => config.states.steps > 0,
+        };
+        if states_move {
+            self.exchange.send_aims(comm, &self.aims);
+        }
+        self.aims.clear();
+    }
+
+    /// Waits for where my first targets begin, if the rank before sends it.
+    pub fn receive_aims(&mut self, config: &BtpropConfig, model: &Model<T>, comm: &dyn Comm) {
+        let slots = self.streams * self.width;
+        let Some(targets) = &mut self.targets else { return };
+        if self.exchange.receive_aims(comm, &mut targets[..slots]) && config.constraint != Constraint::None {
+            (0..self.streams).for_each(|q| self.settle_slot(q, config.constraint, model));
         }
     }
 
@@ -167,58 +220,86 @@ impl<T: Real> States<T> {
         self.exchange.send_gradient(comm, &self.d_target[from..]);
     }
 
-    /// s ← s − η · gradient for every state that may move (targets, if the starts are held).
-    pub fn step(&mut self, config: &BtpropConfig, model: &Model<T>, comm: &dyn Comm, blocks: usize) {
-        let (width, streams, rows) = (self.width, self.streams, self.span.own);
+    /// Waits for the gradient of the rank before in my first states.
+    pub fn receive_gradient(&mut self, comm: &dyn Comm) {
         self.exchange.receive_gradient(comm, &mut self.d_first);
-        let scale = match config.states.scale {
-            StateScale::Block => T::of(blocks as f64),
-            StateScale::Mean => T::ONE,
-        };
-        let moves = self.movable(config);
+    }
+
+    /// ∂L/∂s of a slot: through the block that starts there, and as the target of the one before.
+    fn gradient_of(&self, q: usize, j: usize) -> T {
+        let (width, rows) = (self.width, self.span.own);
+        let through = if q < rows { self.d_start[q * width + j] } else { T::ZERO };
+        through
+            + match q.checked_sub(self.streams) {
+                Some(p) => self.d_target[p * width + j],
+                None => self.d_first[q * width + j],
+            }
+    }
+
+    /// scale · ∂L/∂s of all slots, into `gradients`; 0 behind the last row unless that state moves.
+    pub fn fill_gradients(&mut self, config: &BtpropConfig, scale: T) {
+        let (rows, moves) = (self.span.own, self.movable(config));
+        let mut gradients = self.gradients.take().expect("the rule looks at all of them");
+        for (q, row) in gradients.chunks_exact_mut(self.width).enumerate() {
+            if q < rows || moves(q) {
+                row.iter_mut().enumerate().for_each(|(j, g)| *g = self.gradient_of(q, j) * scale);
+            } else {
+                row.fill(T::ZERO);
+            }
+        }
+        self.gradients = Some(gradients);
+    }
+
+    /// s ← s − η · scale · ∂L/∂s for every state that may move (targets, if the starts are held); along `gradients`, if they are there.
+    pub fn step(&mut self, config: &BtpropConfig, model: &Model<T>, scale: T) {
+        let (width, moves) = (self.width, self.movable(config));
         self.movement.begin_step();
-        let mut share = 0;
-        for q in (0..rows + streams).filter(|&q| moves(q)) {
-            // What stands behind the last row belongs to its share.
-            while q >= self.movement.ends[share] && share + 1 < self.movement.ends.len() {
-                share += 1;
+        for q in (0..self.span.own + self.streams).filter(|&q| moves(q)) {
+            let mut gradient = std::mem::take(&mut self.scratch.gradient);
+            match &self.gradients {
+                Some(gradients) => gradient.copy_from_slice(&gradients[q * width..][..width]),
+                None => gradient.iter_mut().enumerate().for_each(|(j, g)| *g = self.gradient_of(q, j) * scale),
             }
-            for (j, g) in self.scratch.gradient.iter_mut().enumerate() {
-                let mut sum = if q < rows { self.d_start[q * width + j] } else { T::ZERO };
-                sum += match q.checked_sub(streams) {
-                    Some(p) => self.d_target[p * width + j],
-                    None => self.d_first[q * width + j],
-                };
-                *g = sum * scale;
-            }
+            self.scratch.gradient = gradient;
             let moved = self.move_row(q, config, model);
-            self.movement.add(share, moved, width);
+            self.movement.add(q, moved, width);
         }
     }
 
-    /// S·M·∂L/∂s of every slot of a lone rank: through the block that starts there, and as the target of the one before.
+    /// S·M·∂L/∂s of every slot of a lone rank.
     pub fn gradient(&self, blocks: usize) -> Vec<T> {
-        let (own, slots) = (self.own().end, self.streams * self.width);
-        let scale = T::of(blocks as f64);
-        let gradient = |at: usize| {
-            let through = if at < own { self.d_start[at] } else { T::ZERO };
-            through + at.checked_sub(slots).map_or(T::ZERO, |from| self.d_target[from])
-        };
-        (0..own + slots).map(|at| gradient(at) * scale).collect()
+        let (own, scale) = (self.span.own + self.streams, T::of(blocks as f64));
+        (0..own * self.width).map(|at| self.gradient_of(at / self.width, at % self.width) * scale).collect()
     }
 
-    /// s ← s + δ for every slot of a lone rank, 0 where it does not move.
+    /// s ← s + δ for every slot, 0 where it does not move.
     pub fn shift(&mut self, delta: &[T]) {
         self.movement.begin_step();
-        for (row, delta) in self.starts.chunks_exact_mut(self.width).zip(delta.chunks_exact(self.width)) {
+        let rows = self.starts.chunks_exact_mut(self.width).zip(delta.chunks_exact(self.width));
+        for (q, (row, delta)) in rows.enumerate() {
             row.iter_mut().zip(delta).for_each(|(s, &d)| *s += d);
             let moved = crate::kernel::sum_squares(delta);
-            self.movement.add(0, moved, if moved == 0.0 { 0 } else { self.width });
+            self.movement.add(q, moved, if moved == 0.0 { 0 } else { self.width });
         }
+    }
+
+    /// ‖s⁺ − s‖² and ‖s⁺‖² of all starts but the window's first ones, by share; s stands in `d_start`.
+    pub fn change_of_starts(&self) -> Vec<[f64; 2]> {
+        let first = if self.span.has_first() { self.streams } else { 0 };
+        let mut sums = vec![[0.0; 2]; self.movement.ends.len()];
+        for q in first..self.span.own {
+            let at = q * self.width..(q + 1) * self.width;
+            let sums = &mut sums[self.movement.share(q)];
+            for (new, old) in self.starts[at.clone()].iter().zip(&self.d_start[at]) {
+                sums[0] += (new.f64() - old.f64()).powi(2);
+                sums[1] += new.f64().powi(2);
+            }
+        }
+        sums
     }
 
     /// Which slots may move.
-    fn movable(&self, config: &BtpropConfig) -> impl Fn(usize) -> bool + use<T> {
+    pub(super) fn movable(&self, config: &BtpropConfig) -> impl Fn(usize) -> bool + use<T> {
         let (first, behind) = outermost(config);
         let first = first || !self.span.has_first();
         // Elsewhere the next rank moves it.
@@ -351,8 +432,14 @@ impl Movement {
         self.last.fill([0.0; 2]);
     }
 
-    /// A row of `values` values has moved by the root of `squares`.
-    fn add(&mut self, share: usize, squares: f64, values: usize) {
+    /// The share of a slot; what stands behind the last row belongs to the last one.
+    fn share(&self, q: usize) -> usize {
+        self.ends.partition_point(|&end| end <= q).min(self.ends.len() - 1)
+    }
+
+    /// Slot q of `values` values has moved by the root of `squares`.
+    fn add(&mut self, q: usize, squares: f64, values: usize) {
+        let share = self.share(q);
         self.path[share] += squares.sqrt();
         self.last[share][0] += squares;
         self.last[share][1] += values as f64;

@@ -38,7 +38,7 @@ use super::engine::{Engine, Stage, Step, Windowed};
 use super::error::{MethodError, Reason, Room};
 use super::{
     Batch, BtpropConfig, DualConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Method, Outline,
-    Passes, Solver, Starts, StateConfig, StateRule, StateScale,
+    Passes, Pulls, Scan, Solver, Starts, StateConfig, StateRule, StateScale,
 };
 use crate::comm::ensure_alone;
 use crate::model::Model;
@@ -181,6 +181,9 @@ impl LeastSquaresConfig {
             theta_steps: self.theta_steps,
             ignore: self.ignore,
             staleness: 0,
+            scan: Scan::None,
+            sweep_tolerance: 0.0,
+            pulls: Pulls::Reset,
         }
     }
 }
