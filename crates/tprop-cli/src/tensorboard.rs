@@ -327,6 +327,7 @@ mod tests {
             dual_norm: f64::NAN,
             state_move: 0.5,
             lambda: 0.1,
+            sweeps: None,
         };
         Event::Eval(Box::new(Eval {
             epoch: 1,

@@ -65,7 +65,7 @@ impl Scale {
 }
 
 /// The experiments that come with the program.
-pub const BUILT_IN: [(&str, &str); 14] = [
+pub const BUILT_IN: [(&str, &str); 15] = [
     ("table1", include_str!("../../../experiments/table1.toml")),
     ("table2", include_str!("../../../experiments/table2.toml")),
     ("table4", include_str!("../../../experiments/table4.toml")),
@@ -76,6 +76,7 @@ pub const BUILT_IN: [(&str, &str); 14] = [
     ("leastsquares", include_str!("../../../experiments/leastsquares.toml")),
     ("adapt", include_str!("../../../experiments/adapt.toml")),
     ("reach", include_str!("../../../experiments/reach.toml")),
+    ("parallel", include_str!("../../../experiments/parallel.toml")),
     ("ladder", include_str!("../../../experiments/ladder.toml")),
     ("duals", include_str!("../../../experiments/duals.toml")),
     ("geometry", include_str!("../../../experiments/geometry.toml")),

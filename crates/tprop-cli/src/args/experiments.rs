@@ -94,7 +94,7 @@ pub struct Sweep {
 /// Options of `reproduce`.
 #[derive(Debug, Args)]
 pub struct Reproduce {
-    /// table1, table2, table4, figure, grid, theorem, solvers, convergence, leastsquares, adapt, reach, ladder, duals,
+    /// table1, table2, table4, figure, grid, theorem, solvers, convergence, leastsquares, adapt, reach, parallel, ladder, duals,
     /// geometry, or the TOML file of an experiment
     #[arg(value_name = "NAME")]
     pub what: String,

@@ -290,6 +290,11 @@ pub trait Method<T: Real>: Send + std::fmt::Debug {
         0
     }
 
+    /// Whether the number of sweeps that find a window's starts depends on the window, so that it is worth recording.
+    fn sweeps_vary(&self) -> bool {
+        false
+    }
+
     /// Shows or restores the whole state.
     fn visit(&mut self, visit: &mut dyn Visit<T>);
 

@@ -152,6 +152,9 @@ pub struct CouplingMeans {
     pub state_move: f64,
     /// λ
     pub lambda: f64,
+    /// Mean sweeps that found the starts of a window, where a tolerance ends them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweeps: Option<f64>,
 }
 
 /// A checkpoint. (Its size is not recorded: it depends on how many digits the time has.)

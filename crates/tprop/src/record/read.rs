@@ -60,6 +60,8 @@ pub(super) struct EvalRead {
     state_move: Option<f64>,
     #[serde(default, deserialize_with = "present")]
     lambda: Option<f64>,
+    #[serde(default)]
+    sweeps: Option<f64>,
 }
 
 impl From<EvalRead> for Eval {
@@ -74,6 +76,7 @@ impl From<EvalRead> for Eval {
                 dual_norm: r.dual_norm?,
                 state_move: r.state_move?,
                 lambda: r.lambda?,
+                sweeps: r.sweeps,
             })
         };
         Self {
@@ -274,6 +277,7 @@ mod tests {
             dual_norm: infinite,
             state_move: infinite,
             lambda: infinite,
+            sweeps: None,
         };
         let eval = |coupling| Eval {
             epoch: 1,

@@ -42,6 +42,7 @@ impl<T: Real> Trainer<'_, T> {
             return Err(self.diverged(self.progress.step, what, None));
         }
         let (lambda, movable) = (self.method.lambda(), self.method.movable_states() as f64);
+        let sweeps_vary = self.method.sweeps_vary();
         let p = &mut self.progress;
         let ended = p.epoch - 1;
         let best = valid_ppl < p.best_ppl;
@@ -81,6 +82,7 @@ impl<T: Real> Trainer<'_, T> {
                 dual_norm: sums.dual / boundaries,
                 state_move: c.moved / (c.windows * movable).max(1.0),
                 lambda,
+                sweeps: sweeps_vary.then(|| c.sweeps / c.windows),
             }),
         }));
         p.nats = 0.0;

@@ -103,6 +103,9 @@ impl<T: Real> Trainer<'_, T> {
         for (i, nats) in p.by_position.iter_mut().enumerate() {
             visit.real(&format!("train.nats.{i}"), nats);
         }
+        if self.method.sweeps_vary() {
+            visit.real("train.sweeps", &mut p.coupling.sweeps);
+        }
     }
 }
 

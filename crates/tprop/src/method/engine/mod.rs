@@ -389,6 +389,10 @@ impl<M: Windowed> Method<M::Number> for M {
         Some(self.engine().lambda())
     }
 
+    fn sweeps_vary(&self) -> bool {
+        self.engine().config.sweep_tolerance > 0.0
+    }
+
     fn movable_states(&self) -> usize {
         let Engine { geometry, config, .. } = self.engine();
         let (first, behind) = states::outermost(config);
