@@ -16,9 +16,10 @@ use super::child::{Child, News, Said};
 use super::ledger::{Kind, Ledger, Task, perplexity};
 use super::out::Out;
 use super::progress::{Ended, Progress};
+use super::request::Request;
 use super::show::{self, Show};
 use super::study::Study;
-use super::trial::{self, Found};
+use super::trial;
 use tprop_run::failure::{Code, Failure, Outcome};
 use tprop_run::signals::Signals;
 
@@ -26,19 +27,6 @@ use tprop_run::signals::Signals;
 const BUSY: Duration = Duration::from_millis(300);
 /// A trial that is killed so often without getting on is given up.
 const TRIES: u32 = 3;
-
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Trials side by side.
-    pub jobs: usize,
-    /// Threads of each.
-    pub threads: usize,
-    /// Where data sets are looked for first.
-    pub data_dir: Option<String>,
-    /// No progress.
-    pub quiet: bool,
-}
 
 struct Running {
     token: u64,
@@ -57,7 +45,9 @@ pub struct Driver<'a> {
     study: &'a Study,
     entries: Vec<usize>,
     out: &'a Out,
-    options: Options,
+    request: &'a Request,
+    /// Of each trial.
+    threads: usize,
     ledger: Ledger,
     running: Vec<Running>,
     busy: HashMap<String, Instant>,
@@ -70,21 +60,23 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// For some entries of an experiment, whose texts have these fingerprints.
+    /// For some entries of an experiment, whose texts have these fingerprints; trials share the threads.
     pub fn new(
         study: &'a Study,
         entries: Vec<usize>,
         out: &'a Out,
         texts: HashMap<String, String>,
-        options: Options,
+        request: &'a Request,
+        threads: usize,
     ) -> Self {
         let (tell, news) = mpsc::channel();
-        let show = Show::new(options.quiet, &study.name, study.count_of(&entries));
+        let show = Show::new(request.quiet, &study.name, study.count_of(&entries));
         Self {
             study,
             entries,
             out,
-            options,
+            request,
+            threads: (threads / request.jobs).max(1),
             ledger: Ledger { texts, ..Ledger::default() },
             running: Vec::new(),
             busy: HashMap::new(),
@@ -166,7 +158,7 @@ impl<'a> Driver<'a> {
 
     fn start(&mut self, tasks: &[Task]) -> Outcome {
         for task in tasks {
-            if self.running.len() >= self.options.jobs {
+            if self.running.len() >= self.request.jobs {
                 break;
             }
             let at_work = self.running.iter().any(|r| r.task.key == task.key);
@@ -179,7 +171,7 @@ impl<'a> Driver<'a> {
                     let run = self.out.run(&task.trial.id);
                     let mut args: Vec<OsString> = vec!["eval".into(), run.into(), "--json".into()];
                     args.extend(self.study.entries[task.entry].eval.iter().map(OsString::from));
-                    if let Some(dir) = &self.options.data_dir {
+                    if let Some(dir) = &self.request.data_dir {
                         args.extend(["--data-dir".into(), dir.into()]);
                     }
                     self.spawn(task, &args, None)?;
@@ -198,7 +190,7 @@ impl<'a> Driver<'a> {
             Err(failure) => return self.ended_badly(id, Ended::Failed(failure.message)),
         };
         let after = match found {
-            Found::Run(progress) => {
+            Some(progress) => {
                 let (ended, evals) = (progress.ended.is_some(), progress.epochs());
                 let further = evals > self.epochs(id);
                 self.ledger.known.insert(id.clone(), progress);
@@ -208,8 +200,8 @@ impl<'a> Driver<'a> {
                 }
                 Some(evals)
             }
-            Found::Nothing if trial::clear(&dir)? => None,
-            Found::Nothing => {
+            None if trial::clear(&dir)? => None,
+            None => {
                 self.wait_for(id);
                 return Ok(());
             }
@@ -218,14 +210,14 @@ impl<'a> Driver<'a> {
             Some(_) => vec!["resume".into(), path_argument(&dir)],
             None => {
                 let name = format!("trials/{id}.toml");
-                self.out.write(&name, &task.trial.located(self.options.data_dir.as_deref()).to_toml())?;
+                self.out.write(&name, &task.trial.located(self.request.data_dir.as_deref()).to_toml())?;
                 let (mut config, mut run) = (OsString::from("--config="), OsString::from("--run="));
                 config.push(self.out.dir().join(name));
                 run.push(&dir);
                 vec!["train".into(), config, run]
             }
         };
-        let threads = self.options.threads.to_string();
+        let threads = self.threads.to_string();
         args.extend(["--json", "--quiet", "--threads", &threads].map(OsString::from));
         self.spawn(task, &args, after)
     }
@@ -308,7 +300,7 @@ impl<'a> Driver<'a> {
                 // It had ended before this process came.
                 self.ledger.known.remove(id);
                 match trial::look(&dir, &task.trial) {
-                    Ok(Found::Run(progress)) if progress.ended.is_some() => {
+                    Ok(Some(progress)) if progress.ended.is_some() => {
                         self.ledger.known.insert(id.clone(), progress);
                         Ok(())
                     }

@@ -35,12 +35,7 @@ impl Grid {
         self.axes.iter().try_fold(1u64, |n, values| n.checked_mul(values.len() as u64))
     }
 
-    /// Names of the settings.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.axes.iter().map(|values| values[0].name.as_str())
-    }
-
-    /// The first value of each setting, for messages that need a place.
+    /// The first value of each setting, for its name and for messages that need a place.
     pub fn firsts(&self) -> impl Iterator<Item = &Typed> {
         self.axes.iter().map(|values| &values[0])
     }

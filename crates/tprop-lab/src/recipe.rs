@@ -54,15 +54,7 @@ pub enum Scale {
     Full,
 }
 
-impl Scale {
-    /// As files name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Scale::Quick => "quick",
-            Scale::Full => "full",
-        }
-    }
-}
+tprop::words! { Scale { "quick" => Quick, "full" => Full } }
 
 /// The experiments that come with the program.
 pub const BUILT_IN: [(&str, &str); 14] = [
@@ -109,10 +101,8 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
     let name = path.file_stem().map_or("experiment".into(), |stem| tprop::vocab::printable(&stem.to_string_lossy()));
     let mut study = Study::new(name, file.needed("title")?, file.text("asks")?.unwrap_or_default());
     study.last = last;
-    for (at, table) in file.tables("table")? {
-        let keys =
-            ["name", "title", "metric", "minus", "tolerance", "at", "set", "quick", "full", "column", "row", "rows"];
-        let section = Section::new(source, "[[table]]", table, at, &keys)?;
+    let keys = ["name", "title", "metric", "minus", "tolerance", "at", "set", "quick", "full", "column", "row", "rows"];
+    for section in file.inners("table", "[[table]]", &keys)? {
         if here(section, scale)? {
             read_table(section, scale, &base, &amount, &searches, &mut study)?;
         }
@@ -129,7 +119,7 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
         }
     }
     if study.entries.is_empty() {
-        return file.refuse(format!("there is nothing to run at scale {}", scale.name()));
+        return file.refuse(format!("there is nothing to run at scale {scale}"));
     }
     if study.count() as u64 > MOST_TRIALS {
         return file.refuse(format!("{} trials; at most {MOST_TRIALS} are run: thin it out", study.count()));
@@ -149,18 +139,16 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
 }
 
 fn amount(file: Section<'_>, scale: Scale) -> Result<Amount, SettingError> {
-    let Some((at, scales)) = file.table("scale")? else {
+    let Some(scales) = file.inner("scale", "[scale]", &["quick", "full"])? else {
         return file.refuse("there is no [scale.quick] and no [scale.full]; at least one is needed");
     };
-    let scales = Section::new(file.source, "[scale]", scales, at, &["quick", "full"])?;
-    let Some((at, table)) = scales.table(scale.name())? else {
-        return scales.refuse(format!("there is no [scale.{}]", scale.name()));
+    let Some(section) = scales.inner(scale.name(), "[scale]", &["set", "short", "seeds", "trials", "sizes"])? else {
+        return scales.refuse(format!("there is no [scale.{scale}]"));
     };
-    let section = Section::new(file.source, "[scale]", table, at, &["set", "short", "seeds", "trials", "sizes"])?;
     Ok(Amount {
         set: section.settings("set")?,
         short: section.settings("short")?,
-        seeds: section.seeds("seeds")?.unwrap_or_else(|| vec![1]),
+        seeds: section.seeds()?,
         trials: section.count("trials", 1, 1_000)?.unwrap_or(9),
         sizes: section.flag("sizes")?,
     })
@@ -168,14 +156,13 @@ fn amount(file: Section<'_>, scale: Scale) -> Result<Amount, SettingError> {
 
 fn searches<'a>(file: Section<'a>) -> Result<HashMap<&'a str, Points>, SettingError> {
     let mut searches = HashMap::new();
-    let Some((_, tables)) = file.table("search")? else { return Ok(searches) };
-    for (key, value) in tables {
+    for (key, value) in file.table("search")?.into_iter().flatten() {
         let at = key.span().start;
         let Some(table) = value.get_ref().as_table() else {
             return file.source.refuse(at, "a search must be a table with grid and perhaps draw");
         };
         let section = Section::new(file.source, "a search", table, at, &["grid", "draw"])?;
-        let Some((_, grid)) = section.table("grid")? else {
+        let Some(grid) = section.table("grid")? else {
             return section.refuse("a search needs a grid: setting = [values]");
         };
         let grid = Grid::read(file.source, grid)?;
@@ -205,11 +192,9 @@ fn shortened(mut short: Vec<Typed>, last: &[Typed]) -> Vec<Typed> {
 
 /// Whether a table, row or column belongs to this scale.
 fn here(section: Section<'_>, scale: Scale) -> Result<bool, SettingError> {
-    match section.text("at")?.as_deref() {
-        None => Ok(true),
-        Some("quick") => Ok(scale == Scale::Quick),
-        Some("full") => Ok(scale == Scale::Full),
-        Some(_) => section.refuse("at must be \"quick\" or \"full\""),
+    match section.text("at")?.map(|at| at.parse::<Scale>()) {
+        Some(Err(_)) => section.refuse("at must be \"quick\" or \"full\""),
+        at => Ok(at.is_none_or(|at| at == Ok(scale))),
     }
 }
 
@@ -247,8 +232,7 @@ fn lines<'a>(section: Section<'a>, key: &str, scale: Scale) -> Result<Vec<Line<'
         _ => ("a column", &["name", "label", "set", "metric", "at", "eval"]),
     };
     let mut lines: Vec<Line<'a>> = Vec::new();
-    for (number, (at, table)) in section.tables(key)?.into_iter().enumerate() {
-        let section = Section::new(section.source, what, table, at, keys)?;
+    for (number, section) in section.inners(key, what, keys)?.into_iter().enumerate() {
         if !here(section, scale)? {
             continue;
         }
@@ -276,7 +260,7 @@ fn columns<'a>(section: Section<'a>, scale: Scale, usual: Metric) -> Result<Vec<
 /// The rows of a table: those that are written, and one for each point of a grid.
 fn rows<'a>(section: Section<'a>, scale: Scale) -> Result<Vec<Line<'a>>, SettingError> {
     let mut rows = lines(section, "row", scale)?;
-    let Some((_, table)) = section.table("rows")? else { return Ok(rows) };
+    let Some(table) = section.table("rows")? else { return Ok(rows) };
     let grid = Grid::read(section.source, table)?;
     let Some(points) = grid.len().filter(|n| *n <= MOST_TRIALS) else {
         return section.refuse(format!("rows has more than {MOST_TRIALS} points; thin it out"));
@@ -318,8 +302,7 @@ fn read_table(
     }
     let set = section.settings("set")?;
     let (mut scaled, mut short, mut part) = (amount.set.clone(), amount.short.clone(), false);
-    if let Some((at, table)) = section.table(scale.name())? {
-        let own = Section::new(section.source, "a table's scale", table, at, &["set", "short", "part"])?;
+    if let Some(own) = section.inner(scale.name(), "a table's scale", &["set", "short", "part"])? {
         part = own.flag("part")?;
         scaled = merge(&[&scaled, &own.settings("set")?]);
         short = shortened(merge(&[&short, &own.settings("short")?]), &study.last);
@@ -328,7 +311,7 @@ fn read_table(
     let (columns, rows) = (columns(section, scale, usual)?, rows(section, scale)?);
     let width = section.tables("column")?.len().max(1);
     if rows.is_empty() || columns.is_empty() {
-        return section.refuse(format!("table {name} has no rows or no columns at scale {}", scale.name()));
+        return section.refuse(format!("table {name} has no rows or no columns at scale {scale}"));
     }
     let minus = match section.text("minus")? {
         None => None,

@@ -160,6 +160,8 @@ struct Candidate<'a> {
     trials: Vec<Rc<Trial>>,
 }
 
+type Resolved<T = ()> = Result<T, SettingError>;
+
 /// How far the trial of a name is.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<&'a Progress>;
 
@@ -171,7 +173,7 @@ impl Study {
     }
 
     /// Resolves every trial that can be known beforehand, so that a wrong setting is found before anything is written.
-    pub fn check(&self) -> Result<(), SettingError> {
+    pub fn check(&self) -> Resolved {
         for entry in &self.entries {
             match &entry.protocol {
                 Protocol::Contest { points, .. } => drop(self.in_full(entry, points)?),
@@ -205,7 +207,7 @@ impl Study {
     }
 
     /// Leaves out points of a contest that come to the same settings as one before, because what they differ in means nothing for them.
-    pub fn drop_repeated(&mut self) -> Result<(), SettingError> {
+    pub fn drop_repeated(&mut self) -> Resolved {
         for i in 0..self.entries.len() {
             let Protocol::Contest { points, halving } = &self.entries[i].protocol else { continue };
             let mut seen = HashSet::new();
@@ -264,13 +266,12 @@ impl Study {
         self.wants(&self.entries[entry], known).unwrap_or_else(|e| panic!("{e}: resolved before"))
     }
 
-    fn wants(&self, entry: &Entry, known: Lookup<'_>) -> Result<Next, SettingError> {
+    fn wants(&self, entry: &Entry, known: Lookup<'_>) -> Resolved<Next> {
         let (points, halving, before) = match &entry.protocol {
             Protocol::Contest { points, halving } => (points.clone(), *halving, Vec::new()),
             Protocol::Search(search) => match self.searched(entry, search, known)? {
-                Searched::Open(wants) => return Ok(Next::Trials(wants)),
-                Searched::Closed { best: None, all } => return Ok(Next::Done(Verdict { all, ..Verdict::default() })),
-                Searched::Closed { best: Some(point), all } => (vec![point], None, all),
+                Next::Done(Verdict { chosen: Some(point), all, .. }) => (vec![point], None, all),
+                open_or_nothing => return Ok(open_or_nothing),
             },
         };
         let mut alive = self.in_full(entry, &points)?;
@@ -299,54 +300,51 @@ impl Study {
         Ok(Next::Done(Verdict { chosen, trials, all, pruned }))
     }
 
-    /// How far a search is. The search of the neighbour comes first, also where only this entry was asked for.
-    fn searched(&self, entry: &Entry, search: &Search, known: Lookup<'_>) -> Result<Searched, SettingError> {
+    /// How far a search is; once it is over, the point that it chose and its trials. The search of the neighbour comes first, also where
+    /// only this entry was asked for.
+    fn searched(&self, entry: &Entry, search: &Search, known: Lookup<'_>) -> Resolved<Next> {
         let mut points = search.points.clone();
         let last = points.len() - 1;
         if let Some((other, theirs)) = self.neighbour(search) {
             match self.searched(other, theirs, known)? {
-                Searched::Closed { best: Some(best), .. } => {
+                Next::Done(verdict) => {
                     // Unless it was drawn anyway.
-                    if !points[..last].iter().any(|p| grid::shown(p) == grid::shown(&best)) {
+                    let drawn = |best: &Point| points[..last].iter().any(|p| grid::shown(p) == grid::shown(best));
+                    if let Some(best) = verdict.chosen.filter(|best| !drawn(best)) {
                         points[last] = best;
                     }
                 }
-                Searched::Closed { best: None, .. } => {}
-                Searched::Open(mut wants) => {
+                Next::Trials(mut wants) => {
                     // Its own points can run meanwhile, all but the last.
                     wants.extend(wanting(&self.in_short(entry, search, &points[..last])?, None, known));
-                    return Ok(Searched::Open(wants));
+                    return Ok(Next::Trials(wants));
                 }
             }
         }
         let candidates = self.in_short(entry, search, &points)?;
         let wants = wanting(&candidates, None, known);
         if !wants.is_empty() {
-            return Ok(Searched::Open(wants));
+            return Ok(Next::Trials(wants));
         }
         let all = candidates.iter().flat_map(|c| c.trials.clone()).collect();
-        Ok(Searched::Closed { best: best(&candidates, known).map(|c| c.point.clone()), all })
+        let chosen = best(&candidates, known).map(|c| c.point.clone());
+        Ok(Next::Done(Verdict { chosen, all, ..Verdict::default() }))
     }
 
     /// Points with their short trials.
-    fn in_short<'a>(
-        &self,
-        entry: &Entry,
-        search: &Search,
-        points: &'a [Point],
-    ) -> Result<Vec<Candidate<'a>>, SettingError> {
+    fn in_short<'a>(&self, entry: &Entry, search: &Search, points: &'a [Point]) -> Resolved<Vec<Candidate<'a>>> {
         let trials = |point| self.resolve(&[&entry.set, point], &search.seeds, &search.short);
         points.iter().map(|point| Ok(Candidate { point, trials: trials(point)? })).collect()
     }
 
     /// Points with their trials in full.
-    fn in_full<'a>(&self, entry: &Entry, points: &'a [Point]) -> Result<Vec<Candidate<'a>>, SettingError> {
+    fn in_full<'a>(&self, entry: &Entry, points: &'a [Point]) -> Resolved<Vec<Candidate<'a>>> {
         let trials = |point| self.resolve(&[&entry.set, point], &entry.seeds, &[]);
         points.iter().map(|point| Ok(Candidate { point, trials: trials(point)? })).collect()
     }
 
     /// Trials, one for each seed: the command line wins over the layers, and what makes a trial short over the command line.
-    fn resolve(&self, layers: &[&[Typed]], seeds: &[u64], short: &[Typed]) -> Result<Vec<Rc<Trial>>, SettingError> {
+    fn resolve(&self, layers: &[&[Typed]], seeds: &[u64], short: &[Typed]) -> Resolved<Vec<Rc<Trial>>> {
         let set = merge(layers);
         let trial = |seed: &u64| {
             let seed = seed.to_string();
@@ -362,14 +360,6 @@ impl Study {
         };
         seeds.iter().map(trial).collect()
     }
-}
-
-/// How far a search is.
-enum Searched {
-    /// These trials are missing.
-    Open(Vec<Want>),
-    /// All are there.
-    Closed { best: Option<Point>, all: Vec<Rc<Trial>> },
 }
 
 impl Candidate<'_> {

@@ -74,33 +74,22 @@ pub fn merge(layers: &[&[Typed]]) -> Vec<Typed> {
     merged
 }
 
-/// What a trial's directory holds.
-#[derive(Debug)]
-pub enum Found {
-    /// Nothing, or what a run leaves that was killed before its first checkpoint.
-    Nothing,
-    /// A run that can continue, or has ended.
-    Run(Progress),
-}
-
-/// Looks into a trial's directory.
-pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
+/// How far the run in a trial's directory is that can continue, or has ended; none where there is nothing, or what a run leaves that was
+/// killed before its first checkpoint.
+pub fn look(dir: &Path, trial: &Trial) -> Outcome<Option<Progress>> {
     // Settings are written last: without them the run was never begun.
     if !dir.join("settings.toml").is_file() {
-        return Ok(Found::Nothing);
+        return Ok(None);
     }
     agree(dir, trial)?;
     // One that has ended is known by its record, even if its weights were removed; any other needs something to continue from.
     let resumable = has_checkpoint(dir);
     let path = dir.join("record.jsonl");
     if !resumable && !path.is_file() {
-        return Ok(Found::Nothing);
+        return Ok(None);
     }
-    match Record::read_whole(&path).map(Progress::from) {
-        Ok(progress) if !resumable && progress.ended.is_none() => Ok(Found::Nothing),
-        Ok(progress) => Ok(Found::Run(progress)),
-        Err(e) => Err(unusable(&path, &format!("cannot be read ({e})"))),
-    }
+    let record = Record::read_whole(&path).map_err(|e| unusable(&path, &format!("cannot be read ({e})")))?;
+    Ok(Some(Progress::from(record)).filter(|progress| resumable || progress.ended.is_some()))
 }
 
 /// A trial that came to a bad end which was noted elsewhere, with what its record tells, if there is one.
@@ -202,7 +191,7 @@ mod tests {
         let later = text.replace("keep = 3", "keep = 9").replace("staleness = 0\n", "");
         for text in [&text, &later] {
             fs::write(dir.join("settings.toml"), text).unwrap();
-            assert!(matches!(look(dir, &one), Ok(Found::Nothing)));
+            assert!(matches!(look(dir, &one), Ok(None)));
             assert_eq!(end(dir).unwrap(), diverged);
         }
         for (from, to) in [("hidden = 8", "hidden = 9"), ("lr = 0.05", "lr = 0.06"), ("embed = 8\n", "")] {
