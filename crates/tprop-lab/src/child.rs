@@ -19,8 +19,8 @@ pub enum Said {
     Closed,
 }
 
-/// What a child said, with the token that it was started under.
-pub type News = (u64, Said);
+/// What a child said, with the number of its process.
+pub type News = (u32, Said);
 
 /// A process at work.
 #[derive(Debug)]
@@ -33,22 +33,22 @@ pub struct Child {
 const KEPT: u64 = 64 << 10;
 
 impl Child {
-    /// Starts this program with other arguments; what it says arrives under `token`.
-    pub fn start(args: &[OsString], token: u64, said: Sender<News>) -> io::Result<Self> {
+    /// Starts this program with other arguments.
+    pub fn start(args: &[OsString], said: Sender<News>) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut process = command.spawn()?;
-        let (out, err) = (process.stdout.take(), process.stderr.take());
+        let (id, out, err) = (process.id(), process.stdout.take(), process.stderr.take());
         if let Some(out) = out {
             std::thread::spawn(move || {
                 for line in BufReader::new(out).lines().map_while(Result::ok) {
-                    if said.send((token, Said::Line(line))).is_err() {
+                    if said.send((id, Said::Line(line))).is_err() {
                         return; // nobody listens any more: the pipe closes, and the child ends
                     }
                 }
-                let _ = said.send((token, Said::Closed));
+                let _ = said.send((id, Said::Closed));
             });
         }
         let errors = err.map(|mut err| {
@@ -60,6 +60,11 @@ impl Child {
             })
         });
         Ok(Self { process, errors })
+    }
+
+    /// The number of its process, which no other has until this one is waited for.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Asks it to save and end.

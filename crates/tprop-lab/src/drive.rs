@@ -29,7 +29,6 @@ const BUSY: Duration = Duration::from_millis(300);
 const TRIES: u32 = 3;
 
 struct Running {
-    token: u64,
     task: Task,
     /// As people read it.
     name: String,
@@ -56,7 +55,6 @@ pub struct Driver<'a> {
     show: Show,
     tell: Sender<News>,
     news: Receiver<News>,
-    next_token: u64,
 }
 
 impl<'a> Driver<'a> {
@@ -85,7 +83,6 @@ impl<'a> Driver<'a> {
             show,
             tell,
             news,
-            next_token: 0,
         }
     }
 
@@ -228,12 +225,11 @@ impl<'a> Driver<'a> {
     }
 
     fn spawn(&mut self, task: &Task, args: &[OsString], after: Option<usize>) -> Outcome {
-        self.next_token += 1;
-        let child = Child::start(args, self.next_token, self.tell.clone())
+        let child = Child::start(args, self.tell.clone())
             .map_err(|e| Failure::new(Code::Failed, format!("a trial's process cannot be started ({e})")))?;
         let name = show::name(&self.study.entries[task.entry].name, task);
         self.show.started(&name, after);
-        self.running.push(Running { token: self.next_token, task: task.clone(), name, child, asked: false, after });
+        self.running.push(Running { task: task.clone(), name, child, asked: false, after });
         Ok(())
     }
 
@@ -243,9 +239,9 @@ impl<'a> Driver<'a> {
         let mut next = self.news.recv_timeout(Duration::from_millis(100));
         loop {
             match next {
-                Ok((token, Said::Line(line))) => changed |= self.hear(token, &line)?,
-                Ok((token, Said::Closed)) => {
-                    self.close(token)?;
+                Ok((id, Said::Line(line))) => changed |= self.hear(id, &line)?,
+                Ok((id, Said::Closed)) => {
+                    self.close(id)?;
                     changed = true;
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(changed),
@@ -254,8 +250,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn hear(&mut self, token: u64, line: &str) -> Outcome<bool> {
-        let Some(Running { task: Task { kind, key, .. }, .. }) = self.running.iter().find(|r| r.token == token) else {
+    fn hear(&mut self, id: u32, line: &str) -> Outcome<bool> {
+        let Some(Running { task: Task { kind, key, .. }, .. }) = self.running.iter().find(|r| r.child.id() == id)
+        else {
             return Ok(false);
         };
         if *kind == Kind::Read {
@@ -273,18 +270,16 @@ impl<'a> Driver<'a> {
     }
 
     /// A process has ended: what does that mean for its trial?
-    fn close(&mut self, token: u64) -> Outcome {
-        let Some(place) = self.running.iter().position(|r| r.token == token) else { return Ok(()) };
+    fn close(&mut self, id: u32) -> Outcome {
+        let Some(place) = self.running.iter().position(|r| r.child.id() == id) else { return Ok(()) };
         let Running { task, name, child, asked, after, .. } = self.running.remove(place);
         let (status, reason) = child.end().map_err(|e| Failure::new(Code::Failed, e))?;
         if task.kind == Kind::Read {
-            let failed = (!status.success()).then_some(reason);
-            match failed {
-                Some(reason) => drop(self.ledger.readings.insert(task.key, Err(reason))),
-                None => {
-                    let nothing = || Err("eval printed no perplexity".into());
-                    self.ledger.readings.entry(task.key).or_insert_with(nothing);
-                }
+            if status.success() {
+                let nothing = || Err("eval printed no perplexity".into());
+                self.ledger.readings.entry(task.key).or_insert_with(nothing);
+            } else {
+                self.ledger.readings.insert(task.key, Err(reason));
             }
             return Ok(());
         }

@@ -14,13 +14,12 @@ use tprop_report::numbers::{duration, grouped};
 
 use super::request::Request;
 use super::study::Study;
-use super::trial::{self, Trial};
+use super::trial::{self, Trial, key};
 use tprop_run::console;
 use tprop_run::failure::{Failure, Outcome};
 use tprop_run::measure::{Until, measure, update};
 use tprop_run::prepare::{self, Sizes};
 use tprop_run::settings::Settings;
-use tprop_run::settings::table::TABLE;
 
 /// Settings that do not change how long a token takes.
 const FREE: [&str; 16] = [
@@ -58,11 +57,6 @@ pub struct Survey {
     best: HashMap<String, f64>,
     /// Entries that cannot be run, with the reason.
     pub absent: HashMap<usize, String>,
-}
-
-/// What the settings of a group have to say, as one text.
-fn key(settings: &Settings, keep: impl Fn(&str) -> bool) -> String {
-    TABLE.iter().filter(|s| keep(s.name)).map(|s| format!("{}={}\n", s.name, settings.text(s.name))).collect()
 }
 
 /// Trials that agree in this read the same text.

@@ -98,9 +98,9 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
     let mut amount = amount(file, scale)?;
     amount.short = shortened(amount.short, &last);
     let searches = searches(file)?;
-    let name = path.file_stem().map_or("experiment".into(), |stem| tprop::vocab::printable(&stem.to_string_lossy()));
-    let mut study = Study::new(name, file.needed("title")?, file.text("asks")?.unwrap_or_default());
-    study.last = last;
+    let mut study = Study::new(path, last);
+    study.title = file.needed("title")?;
+    study.asks = file.text("asks")?.unwrap_or_default();
     let keys = ["name", "title", "metric", "minus", "tolerance", "at", "set", "quick", "full", "column", "row", "rows"];
     for section in file.inners("table", "[[table]]", &keys)? {
         if here(section, scale)? {
@@ -313,13 +313,11 @@ fn read_table(
     if rows.is_empty() || columns.is_empty() {
         return section.refuse(format!("table {name} has no rows or no columns at scale {scale}"));
     }
-    let minus = match section.text("minus")? {
-        None => None,
-        Some(minus) => match rows.iter().position(|r| r.name == minus) {
-            Some(row) => Some(row),
-            None => return section.refuse(format!("there is no row {} for minus", tprop::vocab::printable(&minus))),
-        },
-    };
+    let minus = section.text("minus")?;
+    let reference = minus.as_ref().and_then(|minus| rows.iter().position(|r| r.name == *minus));
+    if let Some(minus) = minus.filter(|_| reference.is_none()) {
+        return section.refuse(format!("there is no row {} for minus", tprop::vocab::printable(&minus)));
+    }
     let tolerance = section.real("tolerance")?.unwrap_or(0.05);
     if !(tolerance.is_finite() && tolerance > 0.0) {
         return section.refuse("tolerance must be above 0: the part by which figures that agree may differ");
@@ -331,12 +329,12 @@ fn read_table(
         entries: Vec::new(),
         sizes: if amount.sizes { Sizes::Comparable } else { Sizes::OtherScale },
         paper: Vec::new(),
-        minus,
+        minus: reference,
         tolerance,
         name: name.clone(),
     };
-    // Of each column, the entry above and the search by which it was found.
-    let mut above: Vec<Option<(String, usize)>> = vec![None; columns.len()];
+    // The search of the row above and its entries.
+    let mut above: Option<(String, Vec<usize>)> = None;
     for row in &rows {
         // A grid's rows have the table's own section, which has neither.
         let (paper, kind) = (paper(row.section, width)?, row.section.text("search")?);
@@ -351,7 +349,7 @@ fn read_table(
                 None => Protocol::Contest { points: vec![Vec::new()], halving: None },
                 Some(kind) => {
                     // The neighbour: to the left in the same row, or above in the first column, with the same search.
-                    let above = above[j].as_ref().filter(|(search, _)| search == kind).map(|(_, entry)| *entry);
+                    let above = above.as_ref().filter(|(search, _)| search == kind).map(|(_, entries)| entries[j]);
                     let neighbour = entries.last().copied().or(above);
                     let points = &searches[kind.as_str()];
                     Protocol::Search(search(row.section, points, amount.trials, &short, &full, neighbour)?)
@@ -369,9 +367,7 @@ fn read_table(
                 eval: row.eval.iter().chain(&column.eval).cloned().collect(),
             });
         }
-        for (j, entry) in entries.iter().enumerate() {
-            above[j] = kind.clone().map(|search| (search, *entry));
-        }
+        above = kind.map(|search| (search, entries.clone()));
         let figure = |c: &Line<'_>| paper.get(c.number).copied().filter(|x| x.is_finite());
         layout.paper.push(columns.iter().map(figure).collect());
         layout.entries.push(entries);

@@ -154,14 +154,12 @@ fn why_none(study: &Study, i: usize, finished: &Ledger, trials: &[&Progress]) ->
     // The reasons of bad ends are listed below the tables.
     let bad = trials.iter().filter_map(|p| p.ended.as_ref()).find(|ended| **ended != Ended::Finished);
     let reading = |id: &str| finished.readings.get(&reading_key(id, &entry.eval))?.clone().err();
-    match bad {
-        Some(ended) => Some(ended.words().0.to_owned()),
-        None => match finished.verdicts[&i].trials.iter().find_map(|t| reading(&t.id)) {
-            Some(why) => Some(format!("eval failed: {why}")),
-            None if trials.is_empty() => Some("no trial came to a good end".to_owned()),
-            None if !entry.metric.applies(trials[0]) => None,
-            None => Some(format!("the runs have no {}", entry.metric.name())),
-        },
+    match (bad, finished.verdicts[&i].trials.iter().find_map(|t| reading(&t.id))) {
+        (Some(ended), _) => Some(ended.words().0.to_owned()),
+        (None, Some(why)) => Some(format!("eval failed: {why}")),
+        _ if trials.is_empty() => Some("no trial came to a good end".to_owned()),
+        _ if !entry.metric.applies(trials[0]) => None,
+        _ => Some(format!("the runs have no {}", entry.metric.name())),
     }
 }
 

@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::rc::Rc;
 
 use super::grid::{self, Point};
@@ -20,7 +21,7 @@ use super::trial::{Trial, merge};
 use tprop_run::settings::{SettingError, Typed};
 
 /// An experiment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Study {
     /// For files and messages.
     pub name: String,
@@ -166,10 +167,10 @@ type Resolved<T = ()> = Result<T, SettingError>;
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<&'a Progress>;
 
 impl Study {
-    /// An experiment whose entries and layouts are still to come.
-    pub fn new(name: String, title: String, asks: String) -> Self {
-        let (entries, layouts, last) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, title, asks, entries, layouts, last, sweep: false, cache: RefCell::default() }
+    /// The experiment of a file, which is still to be filled; `last` are settings of the command line.
+    pub fn new(path: &Path, last: Vec<Typed>) -> Self {
+        let name = path.file_stem().unwrap_or("experiment".as_ref()).to_string_lossy();
+        Self { name: tprop::vocab::printable(&name), last, ..Self::default() }
     }
 
     /// Resolves every trial that can be known beforehand, so that a wrong setting is found before anything is written.

@@ -67,11 +67,10 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
         }
     }
 
-    let name = path.file_stem().map_or("sweep".into(), |stem| tprop::vocab::printable(&stem.to_string_lossy()));
-    let title = sweep.text("title")?.unwrap_or_else(|| name.clone());
-    let mut study = Study::new(name, title, sweep.text("asks")?.unwrap_or_default());
+    let mut study = Study::new(path, last);
+    study.title = sweep.text("title")?.unwrap_or_else(|| study.name.clone());
+    study.asks = sweep.text("asks")?.unwrap_or_default();
     study.sweep = true;
-    study.last = last;
     for (name, points) in grouped(&grids, &groups) {
         let (set, seeds, protocol) = (set.clone(), seeds.clone(), Protocol::Contest { points, halving });
         study.entries.push(Entry { name, set, protocol, seeds, metric: Metric::default(), eval: Vec::new() });

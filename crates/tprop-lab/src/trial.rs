@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+use tprop::checkpoint::store::Store;
 use tprop_report::record::Record;
 
 use super::progress::{Ended, Progress};
@@ -33,10 +34,7 @@ impl Trial {
 
     /// The settings that shape its numbers: trials that agree in them come to the same.
     pub fn shape(&self) -> String {
-        let shapes = |name: &str| !neutral(name) && self.settings.applies(name);
-        let pairs =
-            TABLE.iter().filter(|s| shapes(s.name)).map(|s| format!("{}={}\n", s.name, self.settings.text(s.name)));
-        pairs.collect()
+        key(&self.settings, |name| !neutral(name) && self.settings.applies(name))
     }
 
     /// Its settings as its process gets them: with data sets looked for in this directory first.
@@ -52,6 +50,11 @@ impl Trial {
     pub fn epochs(&self) -> u64 {
         self.settings.train().epochs as u64
     }
+}
+
+/// What some of the settings say, as one text.
+pub fn key(settings: &Settings, keep: impl Fn(&str) -> bool) -> String {
+    TABLE.iter().filter(|s| keep(s.name)).map(|s| format!("{}={}\n", s.name, settings.text(s.name))).collect()
 }
 
 /// The end of a trial's name.
@@ -83,7 +86,8 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Option<Progress>> {
     }
     agree(dir, trial)?;
     // One that has ended is known by its record, even if its weights were removed; any other needs something to continue from.
-    let resumable = has_checkpoint(dir);
+    // The first checkpoint is written before the first update, and after everything else that a run consists of.
+    let resumable = Store::open(dir.join("checkpoints")).steps().is_ok_and(|steps| !steps.is_empty());
     let path = dir.join("record.jsonl");
     if !resumable && !path.is_file() {
         return Ok(None);
@@ -119,18 +123,6 @@ fn agree(dir: &Path, trial: &Trial) -> Outcome {
         true => Ok(()),
         false => Err(unusable(&path, &format!("this run was made with other settings ({})", differ.join(", ")))),
     }
-}
-
-/// The first checkpoint is written before the first update, and after everything else that a run consists of.
-fn has_checkpoint(dir: &Path) -> bool {
-    let entries = fs::read_dir(dir.join("checkpoints"));
-    entries.is_ok_and(|entries| {
-        entries.flatten().any(|e| {
-            let name = e.file_name();
-            let name = name.to_string_lossy();
-            name.starts_with("step-") && name.ends_with(".safetensors")
-        })
-    })
 }
 
 /// Removes what a run left, unless a process is at work on it; says whether it could.

@@ -108,7 +108,7 @@ fn over_one(runs: &[RunData], groups: &[Group<'_>], axes: &[Varying]) -> Option<
         title: format!("Validation against {}", x.short().replace('_', " ")),
         x: x.name.clone(),
         whole: x.values.iter().all(|v| v.parse::<u64>().is_ok()),
-        x_ratio: 3.0,
+        x_ratio: Some(3.0),
         ticks: if x.values.len() <= 8 { x.values.iter().filter_map(|v| number(v)).collect() } else { Vec::new() },
         y: "best perplexity".into(),
         series,

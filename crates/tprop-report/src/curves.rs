@@ -94,44 +94,24 @@ fn best_groups<'a>(groups: &'a [Group<'a>]) -> Vec<(usize, &'a Group<'a>)> {
     all.into_iter().enumerate().collect()
 }
 
-/// A plot of curves, one for each group.
-struct Curves {
-    title: &'static str,
-    x: String,
-    whole: bool,
-    y: &'static str,
-}
-
-impl Curves {
-    /// `of` gives x and y of a run, `tip` says them.
-    fn draw(
-        self,
-        groups: &Shown<'_>,
-        of: impl Fn(&RunData) -> Vec<(f64, f64)> + Copy,
-        tip: impl Fn(f64, String) -> String,
-    ) -> Lines {
-        let each = groups.iter().map(|(style, group)| {
-            let points = mean_curve(&group.runs, POINTS, of).into_iter().map(|(x, spread)| Point {
-                x,
-                y: spread.mean,
-                deviation: spread.deviation,
-                tip: format!("{}\n{}", printable(&group.name), tip(x, spread.said(short))),
-            });
-            // A run that is alone needs no name beside its curve.
-            let name = if groups.len() > 1 { group.name.clone() } else { String::new() };
-            Series { name, style: *style, points: points.collect() }
+/// A curve for each group: `of` gives x and y of a run, `tip` says them.
+fn series(
+    groups: &Shown<'_>,
+    of: impl Fn(&RunData) -> Vec<(f64, f64)> + Copy,
+    tip: impl Fn(f64, String) -> String,
+) -> Vec<Series> {
+    let each = groups.iter().map(|(style, group)| {
+        let points = mean_curve(&group.runs, POINTS, of).into_iter().map(|(x, spread)| Point {
+            x,
+            y: spread.mean,
+            deviation: spread.deviation,
+            tip: format!("{}\n{}", printable(&group.name), tip(x, spread.said(short))),
         });
-        Lines {
-            title: self.title.into(),
-            x: self.x,
-            whole: self.whole,
-            x_ratio: f64::INFINITY,
-            ticks: Vec::new(),
-            y: self.y.into(),
-            series: each.filter(|s| !s.points.is_empty()).collect(),
-            rules: Vec::new(),
-        }
-    }
+        // A run that is alone needs no name beside its curve.
+        let name = if groups.len() > 1 { group.name.clone() } else { String::new() };
+        Series { name, style: *style, points: points.collect() }
+    });
+    each.filter(|s| !s.points.is_empty()).collect()
 }
 
 fn figure(name: &str, caption: String, plot: Lines) -> Option<Figure> {
@@ -142,24 +122,25 @@ fn over_epochs(over: &Over, runs: &[RunData], groups: &Shown<'_>) -> Option<Figu
     let of = |run: &RunData| -> Vec<(f64, f64)> {
         run.record.evals.iter().filter_map(|e| Some((e.epoch as f64, e.number(over.key)?))).collect()
     };
-    let curves = Curves { title: over.title, x: "epoch".into(), whole: true, y: over.unit };
-    let mut plot = curves.draw(groups, of, |x, y| format!("epoch {x}: {} {y}", over.title.to_lowercase()));
-    let values = || plot.series.iter().flat_map(|s| &s.points).map(|p| p.y);
+    let series = series(groups, of, |x, y| format!("epoch {x}: {} {y}", over.title.to_lowercase()));
+    let values = || series.iter().flat_map(|s| &s.points).map(|p| p.y);
     let first = values().next()?;
     // A curve that never moves is not worth a picture: duals of the penalty method, a constant λ.
     if values().all(|y| y == first) && COUPLING.iter().any(|c| c.key == over.key) {
         return None;
     }
     let mut caption = over.caption.to_owned();
+    let mut rules = Vec::new();
     if over.key == "valid_ppl" {
-        let (rules, below) = reference(runs, values());
-        plot.rules = rules;
+        let (lines, below) = reference(runs, values());
+        rules = lines;
         caption += &below;
     }
     if runs.iter().any(|run| run.record.evals.len() > POINTS) {
         caption += &format!(" At most {POINTS} points, each a mean of neighbouring epochs.");
     }
-    figure(over.name, caption, plot)
+    let (title, y) = (over.title.into(), over.unit.into());
+    figure(over.name, caption, Lines { title, x: "epoch".into(), whole: true, y, series, rules, ..Lines::default() })
 }
 
 fn over_tokens(runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {
@@ -169,16 +150,15 @@ fn over_tokens(runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {
         let steps = run.record.steps.iter().filter(|s| s.nats.is_finite());
         steps.map(|s| (s.tokens as f64 / unit, s.nats)).collect()
     };
-    let x = format!("tokens seen ({words})");
-    let curves = Curves { title: "Loss while training", x, whole: false, y: "nats per token" };
-    let plot = curves.draw(groups, of, |x, y| format!("{} tokens: {y} nats", grouped((x * unit).round() as u64)));
-    if plot.series.is_empty() {
+    let series = series(groups, of, |x, y| format!("{} tokens: {y} nats", grouped((x * unit).round() as u64)));
+    if series.is_empty() {
         return None;
     }
     let caption = format!(
         "Means over the windows since the step event before; a curve has at most {POINTS} points, each a mean of neighbours."
     );
-    figure("loss", caption, plot)
+    let (x, y) = (format!("tokens seen ({words})"), "nats per token".into());
+    figure("loss", caption, Lines { title: "Loss while training".into(), x, y, series, ..Lines::default() })
 }
 
 fn by_position(groups: &Shown<'_>) -> Option<Figure> {
@@ -187,16 +167,19 @@ fn by_position(groups: &Shown<'_>) -> Option<Figure> {
         let finite = list.iter().take_while(|y| y.is_finite());
         finite.enumerate().map(|(i, y)| (i as f64 + 1.0, *y)).collect()
     };
-    let x = "position in the block".into();
-    let curves = Curves { title: "Training windows by position", x, whole: true, y: "perplexity" };
-    let plot = curves.draw(groups, of, |x, y| format!("position {x}: perplexity {y}"));
+    let series = series(groups, of, |x, y| format!("position {x}: perplexity {y}"));
     // One position has nothing beside it.
-    if plot.series.iter().all(|s| s.points.len() < 2) {
+    if series.iter().all(|s| s.points.len() < 2) {
         return None;
     }
     let caption =
         "In the epoch of the best evaluation. A block that begins in a poor state pays for it at its first positions.";
-    figure("positions", caption.into(), plot)
+    let (title, x) = ("Training windows by position".into(), "position in the block".into());
+    figure(
+        "positions",
+        caption.into(),
+        Lines { title, x, whole: true, y: "perplexity".into(), series, ..Lines::default() },
+    )
 }
 
 /// Every evaluation of every run.

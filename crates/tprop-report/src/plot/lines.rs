@@ -28,7 +28,7 @@ pub struct Series {
 }
 
 /// Curves over one axis.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lines {
     /// What is seen.
     pub title: String,
@@ -36,8 +36,8 @@ pub struct Lines {
     pub x: String,
     /// Only whole numbers below it.
     pub whole: bool,
-    /// The horizontal axis is logarithmic where its ends are further apart than this.
-    pub x_ratio: f64,
+    /// The horizontal axis is logarithmic where its ends are further apart than this; never without it.
+    pub x_ratio: Option<f64>,
     /// Numbers to write below it, if not round ones.
     pub ticks: Vec<f64>,
     /// The vertical axis with its unit.
@@ -75,7 +75,8 @@ impl Plot for Lines {
         let mut canvas = Canvas::new(width, bottom + 42.0 + legend as f64 * LINE + if legend > 0 { 8.0 } else { 0.0 });
 
         let all = || self.series.iter().flat_map(|s| &s.points);
-        let xs = Scale::fit(all().map(|p| p.x), left, width - right, self.x_ratio).padded(0.02);
+        let xs =
+            Scale::fit(all().map(|p| p.x), left, width - right, self.x_ratio.unwrap_or(f64::INFINITY)).padded(0.02);
         let xs = if self.whole { xs.whole() } else { xs };
         let heights = all().flat_map(|p| {
             let d = p.deviation.unwrap_or(0.0);
