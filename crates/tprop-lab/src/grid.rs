@@ -40,8 +40,13 @@ impl Grid {
         self.axes.iter().map(|values| &values[0])
     }
 
+    /// All points, in their order.
+    pub fn points(&self) -> impl Iterator<Item = Point> {
+        (0..self.len().unwrap_or(0)).map(|i| self.point(i))
+    }
+
     /// The point of a number below [`Grid::len`].
-    pub fn point(&self, number: u64) -> Point {
+    fn point(&self, number: u64) -> Point {
         let mut rest = number;
         let mut point: Vec<Typed> = Vec::with_capacity(self.axes.len());
         for values in self.axes.iter().rev() {

@@ -262,10 +262,10 @@ fn rows<'a>(section: Section<'a>, scale: Scale) -> Result<Vec<Line<'a>>, Setting
     let mut rows = lines(section, "row", scale)?;
     let Some(table) = section.table("rows")? else { return Ok(rows) };
     let grid = Grid::read(section.source, table)?;
-    let Some(points) = grid.len().filter(|n| *n <= MOST_TRIALS) else {
+    if grid.len().is_none_or(|n| n > MOST_TRIALS) {
         return section.refuse(format!("rows has more than {MOST_TRIALS} points; thin it out"));
-    };
-    for set in (0..points).map(|i| grid.point(i)) {
+    }
+    for set in grid.points() {
         let values: Vec<&str> = set.iter().map(|t| t.text.as_str()).collect();
         let (name, label) = (values.join("-"), shown(&set));
         if rows.iter().any(|row| row.name == name) {
@@ -400,7 +400,7 @@ fn search(
             row.refuse(format!("its search has {all} points, and trials = {trials} is not a multiple of that"))
         }
         None => {
-            let (seeds, points) = ((1..=trials / all).collect(), (0..all).map(|i| points.grid.point(i)).collect());
+            let (seeds, points) = ((1..=trials / all).collect(), points.grid.points().collect());
             Ok(Search { short, points, seeds, neighbour: None })
         }
     }

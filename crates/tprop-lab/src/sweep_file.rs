@@ -92,7 +92,7 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
 fn grouped(grids: &[Grid], groups: &[String]) -> Vec<(String, Vec<Point>)> {
     let mut found: Vec<(String, Vec<Point>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for point in grids.iter().flat_map(|grid| (0..grid.len().unwrap_or(0)).map(|i| grid.point(i))) {
+    for point in grids.iter().flat_map(Grid::points) {
         let group: Point = point.iter().filter(|t| groups.contains(&t.name)).cloned().collect();
         let group = if group.is_empty() { "all".to_owned() } else { shown(&group) };
         let place = *places.entry(group.clone()).or_insert(found.len());

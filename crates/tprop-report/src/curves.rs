@@ -24,35 +24,32 @@ struct Over {
     caption: &'static str,
 }
 
-const fn over(
-    name: &'static str,
-    key: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    caption: &'static str,
-) -> Over {
-    Over { name, key, title, unit, caption }
-}
-
 #[rustfmt::skip]
 const PERPLEXITY: [Over; 3] = [
-    over("valid-ppl", "valid_ppl", "Validation", "perplexity", "The validation text after each epoch."),
-    over("train-ppl", "train_ppl", "Training text", "perplexity",
-        "Comparable between methods: the beginning of the training text, read like the validation text after each epoch."),
-    over("window-ppl", "window_ppl", "Training windows", "perplexity",
-        "As the objective saw them: each window before its own update, under target propagation from states that the optimiser has moved."),
+    Over { name: "valid-ppl", key: "valid_ppl", title: "Validation", unit: "perplexity",
+        caption: "The validation text after each epoch." },
+    Over { name: "train-ppl", key: "train_ppl", title: "Training text", unit: "perplexity",
+        caption: "Comparable between methods: the beginning of the training text, read like the validation text after each epoch." },
+    Over { name: "window-ppl", key: "window_ppl", title: "Training windows", unit: "perplexity",
+        caption: "As the objective saw them: each window before its own update, under target propagation from states that the optimiser has moved." },
 ];
 
 #[rustfmt::skip]
 const COUPLING: [Over; 7] = [
-    over("residual", "residual_relative", "Relative residual", "mean ‖r‖ / mean ‖s‖",
-        "How far blocks end from the states that they should end in: 0 is the recurrence itself."),
-    over("residual-max", "residual_max", "Largest residual", "‖r‖", "The worst block of the epoch."),
-    over("duals", "dual_norm", "Duals", "mean ‖u‖", "0 under the penalty method."),
-    over("penalty", "penalty", "Penalty", "nats per token", "Mean C, as it is added to the loss."),
-    over("state-move", "state_move", "Movement of states", "‖Δs‖", "How far a state moves in its window, on the mean."),
-    over("objective", "objective", "Objective", "nats per token", "Loss and penalty together."),
-    over("lambda", "lambda", "λ", "λ", "Weight of the coupling."),
+    Over { name: "residual", key: "residual_relative", title: "Relative residual", unit: "mean ‖r‖ / mean ‖s‖",
+        caption: "How far blocks end from the states that they should end in: 0 is the recurrence itself." },
+    Over { name: "residual-max", key: "residual_max", title: "Largest residual", unit: "‖r‖",
+        caption: "The worst block of the epoch." },
+    Over { name: "duals", key: "dual_norm", title: "Duals", unit: "mean ‖u‖",
+        caption: "0 under the penalty method." },
+    Over { name: "penalty", key: "penalty", title: "Penalty", unit: "nats per token",
+        caption: "Mean C, as it is added to the loss." },
+    Over { name: "state-move", key: "state_move", title: "Movement of states", unit: "‖Δs‖",
+        caption: "How far a state moves in its window, on the mean." },
+    Over { name: "objective", key: "objective", title: "Objective", unit: "nats per token",
+        caption: "Loss and penalty together." },
+    Over { name: "lambda", key: "lambda", title: "λ", unit: "λ",
+        caption: "Weight of the coupling." },
 ];
 
 /// Groups with their colours.

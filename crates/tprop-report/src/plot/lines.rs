@@ -75,9 +75,9 @@ impl Plot for Lines {
         let mut canvas = Canvas::new(width, bottom + 42.0 + legend as f64 * LINE + if legend > 0 { 8.0 } else { 0.0 });
 
         let all = || self.series.iter().flat_map(|s| &s.points);
-        let xs =
+        let mut xs =
             Scale::fit(all().map(|p| p.x), left, width - right, self.x_ratio.unwrap_or(f64::INFINITY)).padded(0.02);
-        let xs = if self.whole { xs.whole() } else { xs };
+        xs.whole = self.whole;
         let heights = all().flat_map(|p| {
             let d = p.deviation.unwrap_or(0.0);
             [p.y - d, p.y, p.y + d]
@@ -85,7 +85,7 @@ impl Plot for Lines {
         let heights = heights.chain(self.rules.iter().map(|r| r.0));
         let ys = Scale::fit(heights, bottom, top, 3.0).padded(0.05);
 
-        let unit = if ys.is_log() { format!("{}, logarithmic", self.y) } else { self.y.clone() };
+        let unit = if ys.log { format!("{}, logarithmic", self.y) } else { self.y.clone() };
         canvas.head(&self.title, &unit);
         for (y, text) in ys.ticks(5) {
             let at = ys.at(y);
