@@ -209,7 +209,7 @@ impl<'a> Driver<'a> {
                 let name = format!("trials/{id}.toml");
                 self.out.write(&name, &task.trial.located(self.request.data_dir.as_deref()).to_toml())?;
                 let (mut config, mut run) = (OsString::from("--config="), OsString::from("--run="));
-                config.push(self.out.dir().join(name));
+                config.push(self.out.dir.join(name));
                 run.push(&dir);
                 vec!["train".into(), config, run]
             }
@@ -257,7 +257,7 @@ impl<'a> Driver<'a> {
         };
         if *kind == Kind::Read {
             let Some(figure) = perplexity(line) else { return Ok(false) };
-            let dir = self.out.dir().join("evals");
+            let dir = self.out.dir.join("evals");
             std::fs::create_dir_all(&dir).map_err(|e| Failure::disk(&dir, &e))?;
             self.out.write(&format!("evals/{key}.json"), &format!("{line}\n"))?;
             self.ledger.readings.insert(key.clone(), Ok(figure));

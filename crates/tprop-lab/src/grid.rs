@@ -157,7 +157,7 @@ mod tests {
     use std::path::Path;
 
     fn read(text: &str) -> Result<Grid, String> {
-        let source = Source::new(text, Path::new("g.toml"));
+        let source = Source { text, path: Path::new("g.toml") };
         let table = source.parse().map_err(|e| e.to_string())?;
         Grid::read(source, &table).map_err(|e| e.to_string())
     }

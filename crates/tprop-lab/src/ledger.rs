@@ -126,7 +126,7 @@ impl Ledger {
             if self.readings.contains_key(&key) || !self.known.get(&trial.id).is_some_and(Progress::finished) {
                 continue;
             }
-            let path = out.dir().join(format!("evals/{key}.json"));
+            let path = out.dir.join(format!("evals/{key}.json"));
             match std::fs::read_to_string(&path).ok().and_then(|text| perplexity(&text)) {
                 Some(figure) => drop(self.readings.insert(key, Ok(figure))),
                 None => {

@@ -9,7 +9,7 @@ use super::progress::Progress;
 pub struct Metric {
     quantity: &'static Quantity,
     /// After this epoch rather than at the best one.
-    epoch: Option<u64>,
+    pub epoch: Option<u64>,
 }
 
 /// A quantity of a run: at one of its evaluations, or known at its end only.
@@ -61,11 +61,6 @@ impl Metric {
                 ))
             }
         }
-    }
-
-    /// The epoch that it looks at, if it is not the best one.
-    pub fn epoch(&self) -> Option<u64> {
-        self.epoch
     }
 
     /// As files name it.

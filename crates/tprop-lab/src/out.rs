@@ -111,7 +111,8 @@ impl Identity {
 /// An experiment's directory, taken.
 #[derive(Debug)]
 pub struct Out {
-    dir: PathBuf,
+    /// Where it is.
+    pub dir: PathBuf,
     _lock: Lock,
 }
 
@@ -175,11 +176,6 @@ impl Out {
             fs::create_dir_all(dir.join(folder)).map_err(disk)?;
         }
         Ok(out)
-    }
-
-    /// The directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// The run directory of a trial.

@@ -91,7 +91,7 @@ struct Points {
 
 /// Reads an experiment at a scale; `last` are settings of the command line.
 pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<Study, SettingError> {
-    let source = Source::new(text, path);
+    let source = Source { text, path };
     let whole = source.parse()?;
     let file = Section::new(source, "the file", &whole, 0, &["title", "asks", "set", "scale", "search", "table"])?;
     let base = file.settings("set")?;
@@ -127,7 +127,7 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
     study.check()?;
     for (i, entry) in study.entries.iter().enumerate() {
         let epochs = study.forecast(i).iter().map(|(_, trial)| trial.epochs()).max().unwrap_or(0);
-        if let Some(epoch) = entry.metric.epoch().filter(|epoch| *epoch > epochs) {
+        if let Some(epoch) = entry.metric.epoch.filter(|epoch| *epoch > epochs) {
             return file.refuse(format!(
                 "{}: there is no epoch {epoch} for metric {}, because trials have {epochs}",
                 entry.name,
@@ -220,6 +220,13 @@ struct Line<'a> {
     eval: Vec<String>,
 }
 
+impl<'a> Line<'a> {
+    /// One that only sets something.
+    fn new(section: Section<'a>, number: usize, name: String, label: String, set: Vec<Typed>) -> Self {
+        Self { section, number, name, label, set, metric: None, eval: Vec::new() }
+    }
+}
+
 fn metric_of(section: Section<'_>) -> Result<Option<Metric>, SettingError> {
     let Some(text) = section.text("metric")? else { return Ok(None) };
     Metric::named(&text).map(Some).or_else(|why| section.refuse(why))
@@ -249,12 +256,10 @@ fn lines<'a>(section: Section<'a>, key: &str, scale: Scale) -> Result<Vec<Line<'
 
 /// The columns of a table; one without a name if the file has none.
 fn columns<'a>(section: Section<'a>, scale: Scale, usual: Metric) -> Result<Vec<Line<'a>>, SettingError> {
-    let alone = || {
-        let (name, label, set, eval) = (String::new(), usual.title(), Vec::new(), Vec::new());
-        Line { section, number: 0, name, label, set, metric: None, eval }
-    };
-    let columns = lines(section, "column", scale)?;
-    Ok(if section.tables("column")?.is_empty() { vec![alone()] } else { columns })
+    match section.tables("column")?.is_empty() {
+        true => Ok(vec![Line::new(section, 0, String::new(), usual.title(), Vec::new())]),
+        false => lines(section, "column", scale),
+    }
 }
 
 /// The rows of a table: those that are written, and one for each point of a grid.
@@ -271,7 +276,7 @@ fn rows<'a>(section: Section<'a>, scale: Scale) -> Result<Vec<Line<'a>>, Setting
         if rows.iter().any(|row| row.name == name) {
             return section.refuse(format!("two rows are called {name}"));
         }
-        rows.push(Line { section, number: rows.len(), name, label, set, metric: None, eval: Vec::new() });
+        rows.push(Line::new(section, rows.len(), name, label, set));
     }
     Ok(rows)
 }

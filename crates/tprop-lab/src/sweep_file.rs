@@ -30,7 +30,7 @@ use tprop_run::settings::{SettingError, Typed};
 
 /// Reads a sweep; `last` are settings of the command line.
 pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingError> {
-    let source = Source::new(text, path);
+    let source = Source { text, path };
     let whole = source.parse()?;
     let file = Section::new(source, "the file", &whole, 0, &["set", "grid", "sweep"])?;
     let set = file.settings("set")?;

@@ -9,21 +9,18 @@ use toml::de::{DeTable, DeValue};
 use tprop_run::settings::typed::{self, Place, Written};
 use tprop_run::settings::{SettingError, Typed, nearest};
 
-/// Where a table's text stands, for messages.
+/// A file, for messages about what stands in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    text: &'a str,
-    path: &'a Path,
+    /// Its text.
+    pub text: &'a str,
+    /// Where it lies.
+    pub path: &'a Path,
 }
 
 type Read<T> = Result<T, SettingError>;
 
 impl<'a> Source<'a> {
-    /// A file's text; `path` is for messages.
-    pub fn new(text: &'a str, path: &'a Path) -> Self {
-        Self { text, path }
-    }
-
     /// Line and column of a byte.
     pub fn place(&self, at: usize) -> Place {
         let (line, column) = typed::line_and_column(self.text, at);

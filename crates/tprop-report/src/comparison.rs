@@ -70,7 +70,7 @@ fn dots(runs: &[RunData], groups: &[Group<'_>]) -> Option<Figure> {
     let (rules, below) = reference(runs, rows.iter().map(|r| r.mean));
     caption += &below;
     let plot = Dots { title: "Best validation perplexity".into(), x: "perplexity".into(), rows, rules };
-    Some(Figure { name: "comparison".into(), caption, plot: Box::new(plot) })
+    Some(Figure::new("comparison", caption, plot))
 }
 
 /// Perplexity against the number with the most values that every run has; a curve for each combination of the other settings.
@@ -115,7 +115,7 @@ fn over_one(runs: &[RunData], groups: &[Group<'_>], axes: &[Varying]) -> Option<
         rules,
     };
     let caption = if seeds { "Mean over seeds, bars: ± sample deviation." } else { "" };
-    Some(Figure { name: "figure".into(), caption: format!("{caption}{below}").trim().to_owned(), plot: Box::new(plot) })
+    Some(Figure::new("figure", format!("{caption}{below}").trim(), plot))
 }
 
 /// The two numbers with the most values, once for each combination of the words.
@@ -166,7 +166,7 @@ fn heat_maps(groups: &[Group<'_>], axes: &[Varying]) -> Vec<Figure> {
             tiles,
         };
         let file = if several { format!("heat-{}", i + 1) } else { "heat".to_owned() };
-        Figure { name: file, caption, plot: Box::new(plot) }
+        Figure::new(file, caption, plot)
     });
     maps.collect()
 }
@@ -217,5 +217,5 @@ fn parallel(runs: &[RunData], axes: &[Varying]) -> Option<Figure> {
     if kept.len() < axes.len() {
         caption += &format!(" {} of {} settings that vary.", kept.len(), axes.len());
     }
-    Some(Figure { name: "parallel".into(), caption, plot: Box::new(plot) })
+    Some(Figure::new("parallel", caption, plot))
 }

@@ -1,5 +1,6 @@
 //! How runs went: curves over epochs and tokens, perplexity by position, and the same as tables for other programs.
 
+use tprop::record::Eval;
 use tprop::vocab::printable;
 
 use crate::document::{Block, Figure, Section};
@@ -111,10 +112,6 @@ fn series(
     each.filter(|s| !s.points.is_empty()).collect()
 }
 
-fn figure(name: &str, caption: String, plot: Lines) -> Option<Figure> {
-    Some(Figure { name: name.into(), caption, plot: Box::new(plot) })
-}
-
 fn over_epochs(over: &Over, runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {
     let of = |run: &RunData| -> Vec<(f64, f64)> {
         run.record.evals.iter().filter_map(|e| Some((e.epoch as f64, e.number(over.key)?))).collect()
@@ -137,7 +134,8 @@ fn over_epochs(over: &Over, runs: &[RunData], groups: &Shown<'_>) -> Option<Figu
         caption += &format!(" At most {POINTS} points, each a mean of neighbouring epochs.");
     }
     let (title, y) = (over.title.into(), over.unit.into());
-    figure(over.name, caption, Lines { title, x: "epoch".into(), whole: true, y, series, rules, ..Lines::default() })
+    let plot = Lines { title, x: "epoch".into(), whole: true, y, series, rules, ..Lines::default() };
+    Some(Figure::new(over.name, caption, plot))
 }
 
 fn over_tokens(runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {
@@ -155,7 +153,8 @@ fn over_tokens(runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {
         "Means over the windows since the step event before; a curve has at most {POINTS} points, each a mean of neighbours."
     );
     let (x, y) = (format!("tokens seen ({words})"), "nats per token".into());
-    figure("loss", caption, Lines { title: "Loss while training".into(), x, y, series, ..Lines::default() })
+    let plot = Lines { title: "Loss while training".into(), x, y, series, ..Lines::default() };
+    Some(Figure::new("loss", caption, plot))
 }
 
 fn by_position(groups: &Shown<'_>) -> Option<Figure> {
@@ -172,48 +171,35 @@ fn by_position(groups: &Shown<'_>) -> Option<Figure> {
     let caption =
         "In the epoch of the best evaluation. A block that begins in a poor state pays for it at its first positions.";
     let (title, x) = ("Training windows by position".into(), "position in the block".into());
-    figure(
-        "positions",
-        caption.into(),
-        Lines { title, x, whole: true, y: "perplexity".into(), series, ..Lines::default() },
-    )
+    let plot = Lines { title, x, whole: true, y: "perplexity".into(), series, ..Lines::default() };
+    Some(Figure::new("positions", caption, plot))
 }
 
-/// Every evaluation of every run.
-pub fn evaluations(runs: &[RunData]) -> Table {
-    every("evaluations", runs, |run| &run.record.evals)
+/// Every evaluation, every step event and every perplexity by position, each as a table for other programs.
+pub fn tables(runs: &[RunData]) -> Vec<Table> {
+    let positions = |eval: &Eval| -> Vec<Row> {
+        let each = eval.window_ppl_by_position.iter().take_while(|y| y.is_finite()).enumerate();
+        let epoch = eval.epoch as f64;
+        each.map(|(i, y)| vec![("epoch", epoch), ("position", (i + 1) as f64), ("window_ppl", *y)]).collect()
+    };
+    let tables = [
+        every("evaluations", runs, |run| run.record.evals.iter().map(Numbers::numbers).collect()),
+        every("steps", runs, |run| run.record.steps.iter().map(Numbers::numbers).collect()),
+        every("positions", runs, |run| run.record.evals.iter().flat_map(positions).collect()),
+    ];
+    tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
 }
 
-/// Every step event of every run.
-pub fn steps(runs: &[RunData]) -> Table {
-    every("steps", runs, |run| &run.record.steps)
-}
+/// Numbers with their names.
+type Row = Vec<(&'static str, f64)>;
 
-fn every<'a, E: Numbers + 'a>(name: &str, runs: &'a [RunData], of: impl Fn(&'a RunData) -> &'a [E]) -> Table {
-    type Row<'a> = (&'a str, Vec<(&'static str, f64)>);
-    let each = |run: &'a RunData| of(run).iter().map(|event| (run.name.as_str(), event.numbers()));
-    let rows: Vec<Row<'a>> = runs.iter().flat_map(each).collect();
-    let mut fields = vec![words("run", "run", |row: &Row<'_>| row.0.to_owned())];
-    for (i, (key, _)) in rows.first().map_or(&[][..], |row| &row.1).iter().enumerate() {
-        let number = move |row: &Row<'_>| Some(row.1[i].1).filter(|x| x.is_finite());
+fn every(name: &str, runs: &[RunData], of: impl Fn(&RunData) -> Vec<Row>) -> Table {
+    let each = |run: &RunData| of(run).into_iter().map(|numbers| (run.name.clone(), numbers)).collect::<Vec<_>>();
+    let rows: Vec<(String, Row)> = runs.iter().flat_map(each).collect();
+    let mut fields = vec![words("run", "run", |(run, _): &(String, Row)| run.clone())];
+    for (i, (key, _)) in rows.first().map_or(&[][..], |(_, numbers)| numbers).iter().enumerate() {
+        let number = move |(_, numbers): &(String, Row)| Some(numbers[i].1).filter(|x| x.is_finite());
         fields.push(numbers(key, key, number, |x| x.to_string()));
     }
     Table::of(name, "", fields, &rows).without_empty_columns()
-}
-
-/// Perplexity by position of every evaluation.
-pub fn positions(runs: &[RunData]) -> Table {
-    type Row<'a> = (&'a str, u64, usize, f64);
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for (run, eval) in runs.iter().flat_map(|run| run.record.evals.iter().map(move |eval| (run, eval))) {
-        let each = eval.window_ppl_by_position.iter().take_while(|y| y.is_finite()).enumerate();
-        rows.extend(each.map(|(i, y)| (run.name.as_str(), eval.epoch, i + 1, *y)));
-    }
-    let fields = vec![
-        words("run", "run", |row: &Row<'_>| row.0.to_owned()),
-        numbers("epoch", "epoch", |row: &Row<'_>| Some(row.1 as f64), |x| x.to_string()),
-        numbers("position", "position", |row: &Row<'_>| Some(row.2 as f64), |x| x.to_string()),
-        numbers("window_ppl", "window_ppl", |row: &Row<'_>| Some(row.3), |x| x.to_string()),
-    ];
-    Table::of("positions", "", fields, &rows)
 }
