@@ -87,13 +87,8 @@ impl Board {
 
 /// Our event files in a run directory, oldest first.
 fn ours(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if number(&path).is_some() {
-            found.push(path);
-        }
-    }
+    let mut found = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    found.retain(|path| number(path).is_some());
     found.sort();
     Ok(found)
 }

@@ -26,7 +26,7 @@ pub type News = (u32, Said);
 #[derive(Debug)]
 pub struct Child {
     process: std::process::Child,
-    errors: Option<JoinHandle<String>>,
+    errors: JoinHandle<String>,
 }
 
 /// More of what a child says on standard error is not kept.
@@ -41,23 +41,20 @@ impl Child {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut process = command.spawn()?;
         let (id, out, err) = (process.id(), process.stdout.take(), process.stderr.take());
-        if let Some(out) = out {
-            std::thread::spawn(move || {
-                for line in BufReader::new(out).lines().map_while(Result::ok) {
-                    if said.send((id, Said::Line(line))).is_err() {
-                        return; // nobody listens any more: the pipe closes, and the child ends
-                    }
+        let (out, mut err) = out.zip(err).expect("both are pipes");
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if said.send((id, Said::Line(line))).is_err() {
+                    return; // nobody listens any more: the pipe closes, and the child ends
                 }
-                let _ = said.send((id, Said::Closed));
-            });
-        }
-        let errors = err.map(|mut err| {
-            std::thread::spawn(move || {
-                let mut text = Vec::new();
-                let _ = err.by_ref().take(KEPT).read_to_end(&mut text);
-                let _ = io::copy(&mut err, &mut io::sink());
-                String::from_utf8_lossy(&text).into_owned()
-            })
+            }
+            let _ = said.send((id, Said::Closed));
+        });
+        let errors = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = err.by_ref().take(KEPT).read_to_end(&mut text);
+            let _ = io::copy(&mut err, &mut io::sink());
+            String::from_utf8_lossy(&text).into_owned()
         });
         Ok(Self { process, errors })
     }
@@ -81,7 +78,7 @@ impl Child {
     /// Waits for its end; what it said last on standard error is its reason.
     pub fn end(mut self) -> io::Result<(ExitStatus, String)> {
         let status = self.process.wait()?;
-        let text = self.errors.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let text = self.errors.join().unwrap_or_default();
         Ok((status, reason(&text)))
     }
 }

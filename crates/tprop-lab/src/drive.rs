@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use tprop::record::Event;
@@ -236,18 +236,18 @@ impl<'a> Driver<'a> {
     /// Waits a moment for news; says whether what is wanted may have changed.
     fn listen(&mut self) -> Outcome<bool> {
         let mut changed = false;
-        let mut next = self.news.recv_timeout(Duration::from_millis(100));
-        loop {
-            match next {
-                Ok((id, Said::Line(line))) => changed |= self.hear(id, &line)?,
-                Ok((id, Said::Closed)) => {
+        let mut wait = Duration::from_millis(100);
+        while let Ok((id, said)) = self.news.recv_timeout(wait) {
+            match said {
+                Said::Line(line) => changed |= self.hear(id, &line)?,
+                Said::Closed => {
                     self.close(id)?;
                     changed = true;
                 }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(changed),
             }
-            next = self.news.recv_timeout(Duration::ZERO);
+            wait = Duration::ZERO;
         }
+        Ok(changed)
     }
 
     fn hear(&mut self, id: u32, line: &str) -> Outcome<bool> {

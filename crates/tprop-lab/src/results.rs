@@ -1,6 +1,6 @@
 //! What came out, as plain data: one [`Figure`] per entry, the trials behind it, and what is missing and why.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 use tprop_report::numbers::Spread;
@@ -169,11 +169,8 @@ fn lines(study: &Study, finished: &Ledger) -> Vec<Line> {
     let verdicts = study.entries.iter().enumerate().filter_map(|(i, e)| Some((e, finished.verdicts.get(&i)?)));
     let trials = verdicts.flat_map(|(entry, verdict)| verdict.all.iter().map(move |trial| (entry, trial)));
     let trials: Vec<_> = trials.filter(|(_, trial)| seen.insert(&trial.id)).collect();
-    let mut differing: Vec<&'static str> = Vec::new();
-    for (_, trial) in &trials {
-        let names = trial.settings.differences(&trials[0].1.settings);
-        differing.extend(names.into_iter().filter(|name| !differing.contains(name)).collect::<Vec<_>>());
-    }
+    let differing = trials.iter().flat_map(|(_, trial)| trial.settings.differences(&trials[0].1.settings));
+    let differing: BTreeSet<&str> = differing.collect();
     let line = |(entry, trial): &(&super::study::Entry, &std::rc::Rc<super::trial::Trial>)| {
         let progress = finished.known.get(&trial.id).cloned().unwrap_or_default();
         let prunes = matches!(entry.protocol, Protocol::Contest { halving: Some(_), .. });

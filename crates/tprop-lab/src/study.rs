@@ -179,23 +179,14 @@ impl Study {
             match &entry.protocol {
                 Protocol::Contest { points, .. } => drop(self.in_full(entry, points)?),
                 Protocol::Search(search) => {
-                    // Any of them may win.
-                    let points = self.possible(search);
+                    // Any of them may win, its own and those that its neighbour may hand on.
+                    let points: Vec<Point> = self.searches(entry, search).flat_map(|(_, s)| s.points.clone()).collect();
                     self.in_short(entry, search, &points)?;
                     self.in_full(entry, &points)?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// The points that a search may try: its own, and those that its neighbour may hand on.
-    fn possible(&self, search: &Search) -> Vec<Point> {
-        let mut points = search.points.clone();
-        if let Some((_, theirs)) = self.neighbour(search) {
-            points.extend(self.possible(theirs));
-        }
-        points
     }
 
     /// The entry whose winner takes the last place of a search, with its own search.
@@ -238,13 +229,16 @@ impl Study {
         all
     }
 
+    /// An entry's search, that of its neighbour, of the neighbour's neighbour and so on.
+    fn searches<'a>(&'a self, entry: &'a Entry, search: &'a Search) -> impl Iterator<Item = (&'a Entry, &'a Search)> {
+        std::iter::successors(Some((entry, search)), |(_, search)| self.neighbour(search))
+    }
+
     fn short_trials(&self, entry: &Entry, search: &Search) -> Vec<(String, Rc<Trial>)> {
-        let own = self.in_short(entry, search, &search.points).expect("resolved before");
-        let mut all: Vec<_> = own.into_iter().flat_map(|c| c.trials).map(|t| (t.id.clone(), t)).collect();
-        if let Some((other, theirs)) = self.neighbour(search) {
-            all.extend(self.short_trials(other, theirs));
-        }
-        all
+        let each = self
+            .searches(entry, search)
+            .flat_map(|(entry, search)| self.in_short(entry, search, &search.points).expect("resolved before"));
+        each.flat_map(|c| c.trials).map(|t| (t.id.clone(), t)).collect()
     }
 
     /// How many trials there will be at most for these entries.

@@ -123,13 +123,8 @@ fn over_epochs(over: &Over, runs: &[RunData], groups: &Shown<'_>) -> Option<Figu
     if values().all(|y| y == first) && COUPLING.iter().any(|c| c.key == over.key) {
         return None;
     }
-    let mut caption = over.caption.to_owned();
-    let mut rules = Vec::new();
-    if over.key == "valid_ppl" {
-        let (lines, below) = reference(runs, values());
-        rules = lines;
-        caption += &below;
-    }
+    let (rules, below) = if over.key == "valid_ppl" { reference(runs, values()) } else { Default::default() };
+    let mut caption = format!("{}{below}", over.caption);
     if runs.iter().any(|run| run.record.evals.len() > POINTS) {
         caption += &format!(" At most {POINTS} points, each a mean of neighbouring epochs.");
     }

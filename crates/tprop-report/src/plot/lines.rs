@@ -145,21 +145,16 @@ impl Lines {
 
     /// Each name at the height of its curve's end, pushed apart where they would overlap.
     fn names_beside(&self, canvas: &mut Canvas, xs: &Scale, ys: &Scale, (top, bottom): (f64, f64), x: f64) {
-        let mut names: Vec<(f64, usize)> = Vec::new();
-        for (number, series) in self.series.iter().enumerate() {
-            if let Some(last) = series.points.last() {
-                names.push((ys.at(last.y), number));
-            }
-        }
-        names.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let wanted: Vec<f64> = names.iter().map(|n| n.0).collect();
-        for ((_, number), at) in names.iter().zip(spread(&wanted, LINE, top, bottom)) {
-            let series = &self.series[*number];
-            let last = series.points.last().expect("it has an end");
+        let numbered = self.series.iter().enumerate();
+        let ends = numbered.filter_map(|(number, series)| Some((number, series, series.points.last()?)));
+        let mut ends: Vec<_> =
+            ends.map(|(n, series, last)| (n, series, (xs.at(last.x) + 4.0, ys.at(last.y)))).collect();
+        ends.sort_by(|a, b| a.2.1.total_cmp(&b.2.1));
+        let wanted: Vec<f64> = ends.iter().map(|(_, _, end)| end.1).collect();
+        for ((number, series, end), at) in ends.into_iter().zip(spread(&wanted, LINE, top, bottom)) {
             let class = style(series.style);
             canvas.raw(&format!(r#"<g class="series {class}" data-s="{number}">"#));
             // A curve that ends far from its name has only its colour in common with it.
-            let end = (xs.at(last.x) + 4.0, ys.at(last.y));
             if end.0 > x - NEAR {
                 canvas.path("lead", &[end, (x + 4.0, at)], "", "");
             }
