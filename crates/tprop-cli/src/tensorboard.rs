@@ -97,8 +97,11 @@ fn number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// An event's update, seconds of training and numbers, under the names that TensorBoard shows; none for one that has no numbers.
-fn scalars(event: &Event) -> Option<(u64, f64, Vec<(&'static str, f64)>)> {
+/// An update, seconds of training, and numbers under the names that TensorBoard shows.
+type Scalars = (u64, f64, Vec<(&'static str, f64)>);
+
+/// What an event says in numbers; none for one that has none.
+fn scalars(event: &Event) -> Option<Scalars> {
     Some(match event {
         Event::Step(s) => {
             let numbers = vec![
