@@ -52,7 +52,7 @@ pub struct Rates {
 }
 
 /// What one window asks of the ranks.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Work {
     /// Windows of a pass.
     pub windows: usize,
@@ -95,41 +95,40 @@ impl Work {
             Batch::Full => windows,
         };
         let passes = method.passes();
-        let (units, boundary) = match passes.blocks_are_dealt {
-            true => (per_window, method.streams() * model.state_width() * 4),
-            false => (method.streams(), 0),
-        };
-        let counts = Self {
-            windows: if per_window == 0 { 0 } else { windows / per_update.max(1) },
-            tokens: per_update * per_window * method.block() * method.streams(),
-            units,
-            boundary_bytes: boundary as f64,
-            exchanges: if passes.blocks_are_dealt { passes.sweeps + 2 * passes.state_moves + 1 } else { 0 },
-            lists: 1 + if passes.moves_are_measured { passes.state_moves } else { 0 },
-            reductions: passes.theta_passes,
-            serial: passes.sequential,
-            ..Self::default()
-        };
-        if counts.windows == 0 {
+        if per_window == 0 || windows == 0 {
             return Err(format!(
                 "{tokens} tokens are less than one window; use more --tokens, or fewer streams or blocks"
             ));
         }
+        let (units, boundary, exchanges) = match passes.blocks_are_dealt {
+            true => {
+                (per_window, method.streams() * model.state_width() * 4, passes.sweeps + 2 * passes.state_moves + 1)
+            }
+            false => (method.streams(), 0, 0),
+        };
+        let tokens = per_update * per_window * method.block() * method.streams();
         let shape = model.config();
-        let seen = text.iter().take(counts.tokens).collect::<HashSet<_>>().len();
+        let seen = text.iter().take(tokens).collect::<HashSet<_>>().len();
         // A longer window than the text that stands for it touches at most the whole vocabulary.
-        let touched = match counts.tokens > text.len() {
-            true => shape.vocab.min(seen * counts.tokens / text.len().max(1)),
+        let touched = match tokens > text.len() {
+            true => shape.vocab.min(seen * tokens / text.len().max(1)),
             false => seen,
         };
         let (all, embed) = (model.shapes().len(), model.shapes().entry(model.embed_id()).range().len());
         let (dense, sparse) = if shape.tied { (all, 0) } else { (all - embed, touched * (shape.embed + 1)) };
         Ok(Self {
+            windows: windows / per_update.max(1),
+            tokens,
+            units,
             shares,
             groups: model.groups().len(),
             dense_bytes: dense as f64 * 4.0,
             sparse_bytes: sparse as f64 * 4.0,
-            ..counts
+            boundary_bytes: boundary as f64,
+            reductions: passes.theta_passes,
+            exchanges,
+            lists: 1 + if passes.moves_are_measured { passes.state_moves } else { 0 },
+            serial: passes.sequential,
         })
     }
 

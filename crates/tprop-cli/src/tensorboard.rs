@@ -37,7 +37,7 @@ impl Board {
         let record = dir.join("record.jsonl");
         let events = if record.is_file() { Record::read_whole(&record)?.events() } else { Vec::new() };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let trained = events.iter().rev().find_map(seconds).unwrap_or(0.0);
+        let trained = events.iter().rev().find_map(scalars).map_or(0.0, |(_, seconds, _)| seconds);
         let old = ours(dir)?;
         // Never earlier than what is there, whatever the clock says: TensorBoard reads files in the order of their names.
         let last = old.iter().filter_map(|path| number(path)).max().map_or(0, |n| n + 1);
@@ -45,10 +45,7 @@ impl Board {
         let aside = dir.join(format!(".{PREFIX}tmp"));
         let mut board = Self { file: File::create(&aside)?, began: now - trained };
         let made = board.begin(&events).and_then(|()| fs::rename(&aside, &path));
-        if let Err(e) = made {
-            let _ = fs::remove_file(&aside);
-            return Err(e);
-        }
+        made.inspect_err(|_| drop(fs::remove_file(&aside)))?;
         old.iter().try_for_each(fs::remove_file)?;
         Ok(board)
     }
@@ -57,33 +54,30 @@ impl Board {
         let mut message = Vec::new();
         field_f64(&mut message, 1, self.began);
         field_bytes(&mut message, 3, b"brain.Event:2");
-        let mut bytes = frame(&message);
-        for event in events {
-            bytes.extend(self.encode(event));
-        }
+        let first = frame(&message);
+        let bytes: Vec<u8> = first.into_iter().chain(events.iter().flat_map(|event| self.encode(event))).collect();
         self.file.write_all(&bytes)
     }
 
     /// Adds what an event says in numbers.
     pub fn tell(&mut self, event: &Event) -> io::Result<()> {
-        let bytes = self.encode(event);
-        if bytes.is_empty() { Ok(()) } else { self.file.write_all(&bytes) }
+        self.file.write_all(&self.encode(event))
     }
 
     fn encode(&self, event: &Event) -> Vec<u8> {
-        let (step, scalars) = scalars(event);
-        if scalars.is_empty() {
-            return Vec::new();
-        }
+        let Some((step, seconds, numbers)) = scalars(event) else { return Vec::new() };
         let mut summary = Vec::new();
-        for (tag, x) in scalars {
+        for (tag, x) in numbers.into_iter().filter(|(_, x)| x.is_finite()) {
             let mut value = Vec::new();
             field_bytes(&mut value, 1, tag.as_bytes());
             field_f32(&mut value, 2, x as f32);
             field_bytes(&mut summary, 1, &value);
         }
+        if summary.is_empty() {
+            return Vec::new();
+        }
         let mut message = Vec::new();
-        field_f64(&mut message, 1, self.began + seconds(event).unwrap_or(0.0));
+        field_f64(&mut message, 1, self.began + seconds);
         varint(&mut message, 2 << 3);
         varint(&mut message, step);
         field_bytes(&mut message, 5, &summary);
@@ -93,13 +87,8 @@ impl Board {
 
 /// Our event files in a run directory, oldest first.
 fn ours(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if number(&path).is_some() {
-            found.push(path);
-        }
-    }
+    let mut found = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    found.retain(|path| number(path).is_some());
     found.sort();
     Ok(found)
 }
@@ -108,26 +97,20 @@ fn number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-fn seconds(event: &Event) -> Option<f64> {
-    match event {
-        Event::Step(step) => Some(step.seconds),
-        Event::Eval(eval) => Some(eval.seconds),
-        Event::End(end) => Some(end.seconds),
-        _ => None,
-    }
-}
+/// An update, seconds of training, and numbers under the names that TensorBoard shows.
+type Scalars = (u64, f64, Vec<(&'static str, f64)>);
 
-/// The numbers of an event under the names that TensorBoard shows.
-fn scalars(event: &Event) -> (u64, Vec<(&'static str, f64)>) {
-    match event {
+/// What an event says in numbers; none for one that has none.
+fn scalars(event: &Event) -> Option<Scalars> {
+    Some(match event {
         Event::Step(s) => {
-            let numbers = [
+            let numbers = vec![
                 ("train/nats_per_token", s.nats),
                 ("train/gradient_norm", s.norm),
                 ("train/rate", s.rate),
                 ("train/tokens_per_s", s.tokens_per_s),
             ];
-            (s.step, finite(&numbers))
+            (s.step, s.seconds, numbers)
         }
         Event::Eval(e) => {
             let mut numbers = vec![
@@ -148,15 +131,11 @@ fn scalars(event: &Event) -> (u64, Vec<(&'static str, f64)>) {
                     ("coupling/lambda", c.lambda),
                 ]);
             }
-            (e.step, finite(&numbers))
+            (e.step, e.seconds, numbers)
         }
-        Event::End(e) => (e.step, finite(&e.test_ppl.map(|x| ("perplexity/test", x)).into_iter().collect::<Vec<_>>())),
-        _ => (0, Vec::new()),
-    }
-}
-
-fn finite(numbers: &[(&'static str, f64)]) -> Vec<(&'static str, f64)> {
-    numbers.iter().copied().filter(|(_, x)| x.is_finite()).collect()
+        Event::End(e) => (e.step, e.seconds, e.test_ppl.map(|x| ("perplexity/test", x)).into_iter().collect()),
+        _ => return None,
+    })
 }
 
 fn frame(message: &[u8]) -> Vec<u8> {
@@ -173,26 +152,10 @@ fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli), a byte at a time; the files are small.
+/// CRC-32C (Castagnoli), a bit at a time; the files are small.
 fn crc32c(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = table();
-    !bytes.iter().fold(!0, |crc, b| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ b)])
-}
-
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut i = 0;
-    while i < 256 {
-        let mut crc = i as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[i] = crc;
-        i += 1;
-    }
-    table
+    let bit = |crc: u32, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+    !bytes.iter().fold(!0, |crc, b| (0..8).fold(crc ^ u32::from(*b), bit))
 }
 
 fn varint(bytes: &mut Vec<u8>, mut n: u64) {

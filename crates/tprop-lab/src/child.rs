@@ -19,47 +19,49 @@ pub enum Said {
     Closed,
 }
 
-/// What a child said, with the token that it was started under.
-pub type News = (u64, Said);
+/// What a child said, with the number of its process.
+pub type News = (u32, Said);
 
 /// A process at work.
 #[derive(Debug)]
 pub struct Child {
     process: std::process::Child,
-    errors: Option<JoinHandle<String>>,
+    errors: JoinHandle<String>,
 }
 
 /// More of what a child says on standard error is not kept.
 const KEPT: u64 = 64 << 10;
 
 impl Child {
-    /// Starts this program with other arguments; what it says arrives under `token`.
-    pub fn start(args: &[OsString], token: u64, said: Sender<News>) -> io::Result<Self> {
+    /// Starts this program with other arguments.
+    pub fn start(args: &[OsString], said: Sender<News>) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut process = command.spawn()?;
-        let (out, err) = (process.stdout.take(), process.stderr.take());
-        if let Some(out) = out {
-            std::thread::spawn(move || {
-                for line in BufReader::new(out).lines().map_while(Result::ok) {
-                    if said.send((token, Said::Line(line))).is_err() {
-                        return; // nobody listens any more: the pipe closes, and the child ends
-                    }
+        let (id, out, err) = (process.id(), process.stdout.take(), process.stderr.take());
+        let (out, mut err) = out.zip(err).expect("both are pipes");
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if said.send((id, Said::Line(line))).is_err() {
+                    return; // nobody listens any more: the pipe closes, and the child ends
                 }
-                let _ = said.send((token, Said::Closed));
-            });
-        }
-        let errors = err.map(|mut err| {
-            std::thread::spawn(move || {
-                let mut text = Vec::new();
-                let _ = err.by_ref().take(KEPT).read_to_end(&mut text);
-                let _ = io::copy(&mut err, &mut io::sink());
-                String::from_utf8_lossy(&text).into_owned()
-            })
+            }
+            let _ = said.send((id, Said::Closed));
+        });
+        let errors = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = err.by_ref().take(KEPT).read_to_end(&mut text);
+            let _ = io::copy(&mut err, &mut io::sink());
+            String::from_utf8_lossy(&text).into_owned()
         });
         Ok(Self { process, errors })
+    }
+
+    /// The number of its process, which no other has until this one is waited for.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Asks it to save and end.
@@ -76,7 +78,7 @@ impl Child {
     /// Waits for its end; what it said last on standard error is its reason.
     pub fn end(mut self) -> io::Result<(ExitStatus, String)> {
         let status = self.process.wait()?;
-        let text = self.errors.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let text = self.errors.join().unwrap_or_default();
         Ok((status, reason(&text)))
     }
 }

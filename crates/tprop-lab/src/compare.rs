@@ -126,9 +126,9 @@ fn order(layout: &Layout, figures: &[Figure]) -> Order {
 
 /// A table as people read it; the paper's figures stand below ours.
 pub fn table(study: &Study, layout: &Layout, figures: &[Figure], comparison: Option<&Comparison>) -> Table {
-    let metric = &study.entries[layout.entries[0][0]].metric;
-    let same = layout.entries.iter().flatten().all(|e| study.entries[*e].metric == *metric);
-    let corner = if same && !layout.columns.contains(&metric.title()) { metric.title() } else { String::new() };
+    let metric = study.entries[layout.entries[0][0]].metric.title();
+    let same = layout.entries.iter().flatten().all(|e| study.entries[*e].metric.title() == metric);
+    let corner = if same && !layout.columns.contains(&metric) { metric } else { String::new() };
     let mut table = Table::new(title(study, layout), std::iter::once(corner).chain(layout.columns.clone()));
     let columns = 0..layout.columns.len();
     for (i, label) in layout.rows.iter().enumerate() {

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use tprop::record::Event;
@@ -16,9 +16,10 @@ use super::child::{Child, News, Said};
 use super::ledger::{Kind, Ledger, Task, perplexity};
 use super::out::Out;
 use super::progress::{Ended, Progress};
+use super::request::Request;
 use super::show::{self, Show};
 use super::study::Study;
-use super::trial::{self, Found};
+use super::trial;
 use tprop_run::failure::{Code, Failure, Outcome};
 use tprop_run::signals::Signals;
 
@@ -27,21 +28,7 @@ const BUSY: Duration = Duration::from_millis(300);
 /// A trial that is killed so often without getting on is given up.
 const TRIES: u32 = 3;
 
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Trials side by side.
-    pub jobs: usize,
-    /// Threads of each.
-    pub threads: usize,
-    /// Where data sets are looked for first.
-    pub data_dir: Option<String>,
-    /// No progress.
-    pub quiet: bool,
-}
-
 struct Running {
-    token: u64,
     task: Task,
     /// As people read it.
     name: String,
@@ -57,7 +44,9 @@ pub struct Driver<'a> {
     study: &'a Study,
     entries: Vec<usize>,
     out: &'a Out,
-    options: Options,
+    request: &'a Request,
+    /// Of each trial.
+    threads: usize,
     ledger: Ledger,
     running: Vec<Running>,
     busy: HashMap<String, Instant>,
@@ -66,25 +55,26 @@ pub struct Driver<'a> {
     show: Show,
     tell: Sender<News>,
     news: Receiver<News>,
-    next_token: u64,
 }
 
 impl<'a> Driver<'a> {
-    /// For some entries of an experiment, whose texts have these fingerprints.
+    /// For some entries of an experiment, whose texts have these fingerprints; trials share the threads.
     pub fn new(
         study: &'a Study,
         entries: Vec<usize>,
         out: &'a Out,
         texts: HashMap<String, String>,
-        options: Options,
+        request: &'a Request,
+        threads: usize,
     ) -> Self {
         let (tell, news) = mpsc::channel();
-        let show = Show::new(options.quiet, &study.name, study.count_of(&entries));
+        let show = Show::new(request.quiet, &study.name, study.count_of(&entries));
         Self {
             study,
             entries,
             out,
-            options,
+            request,
+            threads: (threads / request.jobs).max(1),
             ledger: Ledger { texts, ..Ledger::default() },
             running: Vec::new(),
             busy: HashMap::new(),
@@ -93,7 +83,6 @@ impl<'a> Driver<'a> {
             show,
             tell,
             news,
-            next_token: 0,
         }
     }
 
@@ -166,7 +155,7 @@ impl<'a> Driver<'a> {
 
     fn start(&mut self, tasks: &[Task]) -> Outcome {
         for task in tasks {
-            if self.running.len() >= self.options.jobs {
+            if self.running.len() >= self.request.jobs {
                 break;
             }
             let at_work = self.running.iter().any(|r| r.task.key == task.key);
@@ -179,7 +168,7 @@ impl<'a> Driver<'a> {
                     let run = self.out.run(&task.trial.id);
                     let mut args: Vec<OsString> = vec!["eval".into(), run.into(), "--json".into()];
                     args.extend(self.study.entries[task.entry].eval.iter().map(OsString::from));
-                    if let Some(dir) = &self.options.data_dir {
+                    if let Some(dir) = &self.request.data_dir {
                         args.extend(["--data-dir".into(), dir.into()]);
                     }
                     self.spawn(task, &args, None)?;
@@ -198,7 +187,7 @@ impl<'a> Driver<'a> {
             Err(failure) => return self.ended_badly(id, Ended::Failed(failure.message)),
         };
         let after = match found {
-            Found::Run(progress) => {
+            Some(progress) => {
                 let (ended, evals) = (progress.ended.is_some(), progress.epochs());
                 let further = evals > self.epochs(id);
                 self.ledger.known.insert(id.clone(), progress);
@@ -208,8 +197,8 @@ impl<'a> Driver<'a> {
                 }
                 Some(evals)
             }
-            Found::Nothing if trial::clear(&dir)? => None,
-            Found::Nothing => {
+            None if trial::clear(&dir)? => None,
+            None => {
                 self.wait_for(id);
                 return Ok(());
             }
@@ -218,14 +207,14 @@ impl<'a> Driver<'a> {
             Some(_) => vec!["resume".into(), path_argument(&dir)],
             None => {
                 let name = format!("trials/{id}.toml");
-                self.out.write(&name, &task.trial.located(self.options.data_dir.as_deref()).to_toml())?;
+                self.out.write(&name, &task.trial.located(self.request.data_dir.as_deref()).to_toml())?;
                 let (mut config, mut run) = (OsString::from("--config="), OsString::from("--run="));
-                config.push(self.out.dir().join(name));
+                config.push(self.out.dir.join(name));
                 run.push(&dir);
                 vec!["train".into(), config, run]
             }
         };
-        let threads = self.options.threads.to_string();
+        let threads = self.threads.to_string();
         args.extend(["--json", "--quiet", "--threads", &threads].map(OsString::from));
         self.spawn(task, &args, after)
     }
@@ -236,39 +225,39 @@ impl<'a> Driver<'a> {
     }
 
     fn spawn(&mut self, task: &Task, args: &[OsString], after: Option<usize>) -> Outcome {
-        self.next_token += 1;
-        let child = Child::start(args, self.next_token, self.tell.clone())
+        let child = Child::start(args, self.tell.clone())
             .map_err(|e| Failure::new(Code::Failed, format!("a trial's process cannot be started ({e})")))?;
         let name = show::name(&self.study.entries[task.entry].name, task);
         self.show.started(&name, after);
-        self.running.push(Running { token: self.next_token, task: task.clone(), name, child, asked: false, after });
+        self.running.push(Running { task: task.clone(), name, child, asked: false, after });
         Ok(())
     }
 
     /// Waits a moment for news; says whether what is wanted may have changed.
     fn listen(&mut self) -> Outcome<bool> {
         let mut changed = false;
-        let mut next = self.news.recv_timeout(Duration::from_millis(100));
-        loop {
-            match next {
-                Ok((token, Said::Line(line))) => changed |= self.hear(token, &line)?,
-                Ok((token, Said::Closed)) => {
-                    self.close(token)?;
+        let mut wait = Duration::from_millis(100);
+        while let Ok((id, said)) = self.news.recv_timeout(wait) {
+            match said {
+                Said::Line(line) => changed |= self.hear(id, &line)?,
+                Said::Closed => {
+                    self.close(id)?;
                     changed = true;
                 }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(changed),
             }
-            next = self.news.recv_timeout(Duration::ZERO);
+            wait = Duration::ZERO;
         }
+        Ok(changed)
     }
 
-    fn hear(&mut self, token: u64, line: &str) -> Outcome<bool> {
-        let Some(Running { task: Task { kind, key, .. }, .. }) = self.running.iter().find(|r| r.token == token) else {
+    fn hear(&mut self, id: u32, line: &str) -> Outcome<bool> {
+        let Some(Running { task: Task { kind, key, .. }, .. }) = self.running.iter().find(|r| r.child.id() == id)
+        else {
             return Ok(false);
         };
         if *kind == Kind::Read {
             let Some(figure) = perplexity(line) else { return Ok(false) };
-            let dir = self.out.dir().join("evals");
+            let dir = self.out.dir.join("evals");
             std::fs::create_dir_all(&dir).map_err(|e| Failure::disk(&dir, &e))?;
             self.out.write(&format!("evals/{key}.json"), &format!("{line}\n"))?;
             self.ledger.readings.insert(key.clone(), Ok(figure));
@@ -281,18 +270,16 @@ impl<'a> Driver<'a> {
     }
 
     /// A process has ended: what does that mean for its trial?
-    fn close(&mut self, token: u64) -> Outcome {
-        let Some(place) = self.running.iter().position(|r| r.token == token) else { return Ok(()) };
+    fn close(&mut self, id: u32) -> Outcome {
+        let Some(place) = self.running.iter().position(|r| r.child.id() == id) else { return Ok(()) };
         let Running { task, name, child, asked, after, .. } = self.running.remove(place);
         let (status, reason) = child.end().map_err(|e| Failure::new(Code::Failed, e))?;
         if task.kind == Kind::Read {
-            let failed = (!status.success()).then_some(reason);
-            match failed {
-                Some(reason) => drop(self.ledger.readings.insert(task.key, Err(reason))),
-                None => {
-                    let nothing = || Err("eval printed no perplexity".into());
-                    self.ledger.readings.entry(task.key).or_insert_with(nothing);
-                }
+            if status.success() {
+                let nothing = || Err("eval printed no perplexity".into());
+                self.ledger.readings.entry(task.key).or_insert_with(nothing);
+            } else {
+                self.ledger.readings.insert(task.key, Err(reason));
             }
             return Ok(());
         }
@@ -308,7 +295,7 @@ impl<'a> Driver<'a> {
                 // It had ended before this process came.
                 self.ledger.known.remove(id);
                 match trial::look(&dir, &task.trial) {
-                    Ok(Found::Run(progress)) if progress.ended.is_some() => {
+                    Ok(Some(progress)) if progress.ended.is_some() => {
                         self.ledger.known.insert(id.clone(), progress);
                         Ok(())
                     }

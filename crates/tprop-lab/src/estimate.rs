@@ -12,14 +12,14 @@ use tprop::model::Model;
 use tprop::train::{Data, Trainer};
 use tprop_report::numbers::{duration, grouped};
 
+use super::request::Request;
 use super::study::Study;
-use super::trial::{self, Found, Trial};
+use super::trial::{self, Trial, key};
 use tprop_run::console;
 use tprop_run::failure::{Failure, Outcome};
 use tprop_run::measure::{Until, measure, update};
 use tprop_run::prepare::{self, Sizes};
 use tprop_run::settings::Settings;
-use tprop_run::settings::table::TABLE;
 
 /// Settings that do not change how long a token takes.
 const FREE: [&str; 16] = [
@@ -59,26 +59,6 @@ pub struct Survey {
     pub absent: HashMap<usize, String>,
 }
 
-/// What to look at.
-#[derive(Clone, Copy, Debug)]
-pub struct Scope<'a> {
-    /// These entries.
-    pub entries: &'a [usize],
-    /// Where data sets are looked for first.
-    pub data_dir: Option<&'a str>,
-    /// Trials side by side, which share the memory.
-    pub jobs: usize,
-    /// Whether an entry whose text is not here is left out, rather than refused.
-    pub lenient: bool,
-    /// Whether to measure how fast trials are.
-    pub measure: bool,
-}
-
-/// What the settings of a group have to say, as one text.
-fn key(settings: &Settings, keep: impl Fn(&str) -> bool) -> String {
-    TABLE.iter().filter(|s| keep(s.name)).map(|s| format!("{}={}\n", s.name, settings.text(s.name))).collect()
-}
-
 /// Trials that agree in this read the same text.
 pub fn corpus_key(settings: &Settings) -> String {
     key(settings, |name| name.starts_with("data.") || name.starts_with("synth."))
@@ -89,10 +69,10 @@ fn speed_key(settings: &Settings) -> String {
 }
 
 impl Survey {
-    /// Reads the corpora and checks that the trials fit text and memory; if asked, also how fast they are.
-    pub fn of(study: &Study, scope: Scope<'_>) -> Outcome<Self> {
+    /// Reads the corpora and checks that the trials fit text and memory; for a dry run, also how fast they are.
+    pub fn of(study: &Study, entries: &[usize], request: &Request) -> Outcome<Self> {
         let mut by_corpus: BTreeMap<String, Vec<(usize, Rc<Trial>)>> = BTreeMap::new();
-        for &entry in scope.entries {
+        for &entry in entries {
             for (_, trial) in study.forecast(entry) {
                 by_corpus.entry(corpus_key(&trial.settings)).or_default().push((entry, trial));
             }
@@ -101,9 +81,9 @@ impl Survey {
         let seconds = (BUDGET / kinds.len().max(1) as f64).min(0.4);
         let mut survey = Self::default();
         for (key, trials) in by_corpus {
-            let corpus = match prepare::corpus(&trials[0].1.located(scope.data_dir), true) {
+            let corpus = match prepare::corpus(&trials[0].1.located(request.data_dir.as_deref()), true) {
                 Ok(corpus) => corpus,
-                Err(failure) if scope.lenient => {
+                Err(failure) if request.lenient => {
                     survey.absent.extend(trials.iter().map(|(entry, _)| (*entry, failure.message.clone())));
                     continue;
                 }
@@ -118,11 +98,11 @@ impl Survey {
                 if !seen.insert(kind.clone()) {
                     continue;
                 }
-                check(&trial.settings, &corpus, scope.jobs).map_err(|failure| {
+                check(&trial.settings, &corpus, request.jobs).map_err(|failure| {
                     let entry = tprop::vocab::printable(&study.entries[*entry].name);
                     Failure::new(failure.code, format!("{entry}: {}", failure.message))
                 })?;
-                if scope.measure && !survey.speeds.contains_key(&kind) {
+                if request.dry_run && !survey.speeds.contains_key(&kind) {
                     survey.speeds.extend(speed(&trial.settings, &corpus, seconds)?.map(|speed| (kind, speed)));
                 }
             }
@@ -156,7 +136,7 @@ impl Survey {
         };
         let ended = |trial: &Trial| {
             let found = trial::look(&dir.join("runs").join(&trial.id), trial);
-            matches!(found, Ok(Found::Run(progress)) if progress.ended.is_some())
+            matches!(found, Ok(Some(progress)) if progress.ended.is_some())
         };
         let (mut done, mut counted, mut parts) = (0, HashSet::new(), Vec::new());
         let mut all = Part { seconds: Some(0.0), ..Part::default() };

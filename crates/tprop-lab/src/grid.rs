@@ -35,18 +35,18 @@ impl Grid {
         self.axes.iter().try_fold(1u64, |n, values| n.checked_mul(values.len() as u64))
     }
 
-    /// Names of the settings.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.axes.iter().map(|values| values[0].name.as_str())
-    }
-
-    /// The first value of each setting, for messages that need a place.
+    /// The first value of each setting, for its name and for messages that need a place.
     pub fn firsts(&self) -> impl Iterator<Item = &Typed> {
         self.axes.iter().map(|values| &values[0])
     }
 
+    /// All points, in their order.
+    pub fn points(&self) -> impl Iterator<Item = Point> {
+        (0..self.len().unwrap_or(0)).map(|i| self.point(i))
+    }
+
     /// The point of a number below [`Grid::len`].
-    pub fn point(&self, number: u64) -> Point {
+    fn point(&self, number: u64) -> Point {
         let mut rest = number;
         let mut point: Vec<Typed> = Vec::with_capacity(self.axes.len());
         for values in self.axes.iter().rev() {
@@ -157,7 +157,7 @@ mod tests {
     use std::path::Path;
 
     fn read(text: &str) -> Result<Grid, String> {
-        let source = Source::new(text, Path::new("g.toml"));
+        let source = Source { text, path: Path::new("g.toml") };
         let table = source.parse().map_err(|e| e.to_string())?;
         Grid::read(source, &table).map_err(|e| e.to_string())
     }

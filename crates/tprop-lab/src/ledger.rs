@@ -9,7 +9,7 @@ use super::estimate::corpus_key;
 use super::out::Out;
 use super::progress::{Ended, Progress};
 use super::study::{Next, Study, Verdict, Want};
-use super::trial::{self, Found, Trial};
+use super::trial::{self, Trial};
 
 /// What is known about an experiment.
 #[derive(Debug, Default)]
@@ -102,13 +102,10 @@ impl Ledger {
     fn found(&self, trial: &Trial, out: &Out) -> Result<Progress, String> {
         let dir = out.run(&trial.id);
         let found = match self.noted.get(&trial.id) {
-            Some(ended) => trial::look_ended(&dir, trial, ended.clone()).map(Found::Run),
+            Some(ended) => trial::look_ended(&dir, trial, ended.clone()).map(Some),
             None => trial::look(&dir, trial),
         };
-        let progress = match found.map_err(|failure| failure.message)? {
-            Found::Nothing => Progress::default(),
-            Found::Run(progress) => progress,
-        };
+        let progress = found.map_err(|failure| failure.message)?.unwrap_or_default();
         let then = progress.record.start.as_ref().map(|start| &start.corpus);
         match (then, self.texts.get(&corpus_key(&trial.settings))) {
             (Some(then), Some(now)) if then != now => Err(format!(
@@ -129,7 +126,7 @@ impl Ledger {
             if self.readings.contains_key(&key) || !self.known.get(&trial.id).is_some_and(Progress::finished) {
                 continue;
             }
-            let path = out.dir().join(format!("evals/{key}.json"));
+            let path = out.dir.join(format!("evals/{key}.json"));
             match std::fs::read_to_string(&path).ok().and_then(|text| perplexity(&text)) {
                 Some(figure) => drop(self.readings.insert(key, Ok(figure))),
                 None => {

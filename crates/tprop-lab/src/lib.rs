@@ -11,7 +11,7 @@
 //! toml, grid                            what files of experiments consist of
 //! progress, metric, trial               how far a run is, which of its figures counts, where it lies
 //! study, sweep_file, recipe             what an experiment wants, and the files that say so
-//! out, estimate, ledger                 its directory, what it would take, what is known and to be done
+//! request, out, estimate, ledger        what a command asks for, its directory, what it would take, what is known and to be done
 //! show, child, drive                    what people see of it, its processes, the loop that runs them
 //! results, compare, present             what came out, beside the paper's figures, as files
 //! ```
@@ -24,6 +24,7 @@ mod trial;
 mod study;
 pub mod sweep_file;
 pub mod recipe;
+mod request;
 mod out;
 mod estimate;
 mod ledger;
@@ -38,12 +39,13 @@ mod present;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use drive::{Driver, Options};
-use estimate::{Scope, Survey};
+use drive::Driver;
+use estimate::Survey;
 use ledger::Ledger;
 use out::{Identity, Out};
+pub use request::Request;
 use results::{NOT_ASKED, Results};
 pub use study::Study;
 use tprop_run::console;
@@ -51,44 +53,12 @@ use tprop_run::describe::describe;
 use tprop_run::failure::{Code, Failure, Outcome};
 use tprop_run::settings::Typed;
 
-/// What to do with an experiment.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Where its directory is.
-    pub out: PathBuf,
-    /// Trials side by side.
-    pub jobs: usize,
-    /// Where data sets are looked for first.
-    pub data_dir: Option<String>,
-    /// Run trials again that failed.
-    pub retry: bool,
-    /// Only say what it would take.
-    pub dry_run: bool,
-    /// Print JSON instead of Markdown.
-    pub json: bool,
-    /// No progress.
-    pub quiet: bool,
-    /// Parts of entries' names; all entries if empty.
-    pub only: Vec<String>,
-    /// The command that makes the same again.
-    pub command: String,
-    /// Whether entries whose text is not here are left out, and named, rather than refused.
-    pub lenient: bool,
-}
-
 /// Runs an experiment, or says what it would take.
 pub fn run(study: &Study, request: &Request) -> Outcome {
     let entries = select(study, &request.only)?;
-    let Request { out: dir, jobs, quiet, .. } = request;
-    let data_dir = request.data_dir.as_deref().map(absolute);
-    let scope = Scope {
-        entries: &entries,
-        data_dir: data_dir.as_deref(),
-        jobs: *jobs,
-        lenient: request.lenient,
-        measure: request.dry_run,
-    };
-    let survey = Survey::of(study, scope)?;
+    let request = &Request { data_dir: request.data_dir.as_deref().map(absolute), ..request.clone() };
+    let Request { out: dir, quiet, .. } = request;
+    let survey = Survey::of(study, &entries, request)?;
     if request.dry_run {
         return survey.tell(study, &entries, dir, request.json);
     }
@@ -110,8 +80,7 @@ pub fn run(study: &Study, request: &Request) -> Outcome {
     let out = Out::open(dir, &Identity::of(study))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = study.forecast(entries[0])[0].1.settings.threads().unwrap_or(cores);
-    let options = Options { jobs: *jobs, threads: (threads / jobs).max(1), data_dir, quiet: *quiet };
-    let mut driver = Driver::new(study, here.clone(), &out, survey.fingerprints.clone(), options);
+    let mut driver = Driver::new(study, here.clone(), &out, survey.fingerprints.clone(), request, threads);
     if request.retry {
         driver.retry()?;
     }

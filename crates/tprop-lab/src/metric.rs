@@ -9,7 +9,7 @@ use super::progress::Progress;
 pub struct Metric {
     quantity: &'static Quantity,
     /// After this epoch rather than at the best one.
-    epoch: Option<u64>,
+    pub epoch: Option<u64>,
 }
 
 /// A quantity of a run: at one of its evaluations, or known at its end only.
@@ -17,37 +17,26 @@ pub struct Metric {
 struct Quantity {
     name: &'static str,
     title: &'static str,
-    of: Of,
-}
-
-#[derive(Debug)]
-enum Of {
-    Eval(fn(&Eval) -> Option<f64>),
-    End(fn(&End) -> Option<f64>),
+    /// Of the evaluation that is looked at, and of the end.
+    of: fn(Option<&Eval>, Option<&End>) -> Option<f64>,
 }
 
 #[rustfmt::skip]
 static QUANTITIES: [Quantity; 9] = [
-    Quantity { name: "valid_ppl", title: "validation perplexity", of: Of::Eval(|e| Some(e.valid_ppl)) },
-    Quantity { name: "train_ppl", title: "training perplexity", of: Of::Eval(|e| Some(e.train_ppl)) },
-    Quantity { name: "test_ppl", title: "test perplexity", of: Of::End(|e| e.test_ppl) },
-    Quantity { name: "window_ppl", title: "perplexity of the training windows", of: Of::Eval(|e| Some(e.window_ppl)) },
-    Quantity { name: "valid_bits", title: "validation bits per token", of: Of::Eval(|e| Some(e.valid_ppl.log2())) },
-    Quantity { name: "train_bits", title: "training bits per token", of: Of::Eval(|e| Some(e.train_ppl.log2())) },
-    Quantity { name: "test_bits", title: "test bits per token", of: Of::End(|e| Some(e.test_ppl?.log2())) },
-    Quantity { name: "residual", title: "mean relative residual", of: Of::Eval(|e| Some(e.coupling?.residual_relative)) },
-    Quantity { name: "tokens_per_s", title: "tokens per second", of: Of::End(|e| Some(e.tokens as f64 / e.seconds.max(1e-9))) },
+    Quantity { name: "valid_ppl", title: "validation perplexity", of: |eval, _| Some(eval?.valid_ppl) },
+    Quantity { name: "train_ppl", title: "training perplexity", of: |eval, _| Some(eval?.train_ppl) },
+    Quantity { name: "test_ppl", title: "test perplexity", of: |_, end| end?.test_ppl },
+    Quantity { name: "window_ppl", title: "perplexity of the training windows", of: |eval, _| Some(eval?.window_ppl) },
+    Quantity { name: "valid_bits", title: "validation bits per token", of: |eval, _| Some(eval?.valid_ppl.log2()) },
+    Quantity { name: "train_bits", title: "training bits per token", of: |eval, _| Some(eval?.train_ppl.log2()) },
+    Quantity { name: "test_bits", title: "test bits per token", of: |_, end| Some(end?.test_ppl?.log2()) },
+    Quantity { name: "residual", title: "mean relative residual", of: |eval, _| Some(eval?.coupling?.residual_relative) },
+    Quantity { name: "tokens_per_s", title: "tokens per second", of: |_, end| Some(end?.tokens as f64 / end?.seconds.max(1e-9)) },
 ];
 
 impl Default for Metric {
     fn default() -> Self {
         Self { quantity: &QUANTITIES[0], epoch: None }
-    }
-}
-
-impl PartialEq for Metric {
-    fn eq(&self, other: &Self) -> bool {
-        (self.quantity.name, self.epoch) == (other.quantity.name, other.epoch)
     }
 }
 
@@ -58,11 +47,11 @@ impl Metric {
             Some((name, epoch)) => (name, Some(epoch.parse::<u64>().ok().filter(|n| *n > 0))),
             None => (text, None),
         };
+        // Known at the end only.
+        let once = name.starts_with("test_") || name == "tokens_per_s";
         match (QUANTITIES.iter().find(|q| q.name == name), epoch) {
             (Some(quantity), None) => Ok(Self { quantity, epoch: None }),
-            (Some(quantity @ Quantity { of: Of::Eval(_), .. }), Some(Some(epoch))) => {
-                Ok(Self { quantity, epoch: Some(epoch) })
-            }
+            (Some(quantity), Some(Some(epoch))) if !once => Ok(Self { quantity, epoch: Some(epoch) }),
             _ => {
                 let names: Vec<_> = QUANTITIES.iter().map(|q| q.name).collect();
                 let shown = tprop::vocab::printable(text);
@@ -72,11 +61,6 @@ impl Metric {
                 ))
             }
         }
-    }
-
-    /// The epoch that it looks at, if it is not the best one.
-    pub fn epoch(&self) -> Option<u64> {
-        self.epoch
     }
 
     /// As files name it.
@@ -99,13 +83,11 @@ impl Metric {
     /// The figure of a trial; none if it has not come so far.
     pub fn of(&self, progress: &Progress) -> Option<f64> {
         let record = Some(&progress.record).filter(|_| progress.finished())?;
-        match self.quantity.of {
-            Of::End(of) => of(record.end.as_ref()?),
-            Of::Eval(of) => of(match self.epoch {
-                Some(epoch) => record.evals.iter().find(|e| e.epoch == epoch)?,
-                None => record.best(None)?,
-            }),
-        }
+        let eval = match self.epoch {
+            Some(epoch) => record.evals.iter().find(|e| e.epoch == epoch),
+            None => record.best(None),
+        };
+        (self.quantity.of)(eval, record.end.as_ref())
     }
 }
 

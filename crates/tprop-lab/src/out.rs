@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tprop::vocab::printable;
 
 use super::grid::shown;
 use super::progress::Ended;
@@ -110,7 +111,8 @@ impl Identity {
 /// An experiment's directory, taken.
 #[derive(Debug)]
 pub struct Out {
-    dir: PathBuf,
+    /// Where it is.
+    pub dir: PathBuf,
     _lock: Lock,
 }
 
@@ -118,8 +120,8 @@ pub struct Out {
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
     trial: String,
-    outcome: String,
-    reason: String,
+    #[serde(flatten)]
+    ended: Ended,
 }
 
 impl Out {
@@ -127,48 +129,41 @@ impl Out {
     pub fn open(dir: &Path, identity: &Identity) -> Outcome<Self> {
         let state = dir.join("study.json");
         let disk = |e: io::Error| Failure::disk(dir, &e);
+        let refuse = |path: &Path, why: &str| Err(Failure::input(format!("{}: {why}", path.display())));
         match fs::read_dir(dir) {
             Ok(mut entries) if !state.is_file() => {
                 let leftover = |e: &fs::DirEntry| e.file_name() == "lock" || e.file_name() == "study.json.new";
                 // Whoever lost the file alone continues: trials are known by their settings.
                 let lost = ["runs", "trials"].iter().all(|folder| dir.join(folder).is_dir());
                 if !lost && entries.any(|e| e.is_ok_and(|e| !leftover(&e))) {
-                    let message =
-                        format!("{}: exists and is no experiment of this program; choose another --out", dir.display());
-                    return Err(Failure::input(message));
+                    return refuse(dir, "exists and is no experiment of this program; choose another --out");
                 }
             }
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(dir).map_err(disk)?,
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                return Err(Failure::input(format!("{}: not a directory; choose another --out", dir.display())));
+                return refuse(dir, "not a directory; choose another --out");
             }
             Err(e) => return Err(disk(e)),
         }
         let lock = Lock::take(&dir.join("lock"), dir)?;
         if state.is_file() {
-            let text = fs::read(&state).map_err(disk)?;
-            let old = Identity::read(&text).map_err(|e| {
-                Failure::input(format!(
-                    "{}: not readable ({e}); remove it to continue with the trials that are there, or choose another --out",
-                    state.display()
-                ))
-            })?;
+            let old = match Identity::read(&fs::read(&state).map_err(disk)?) {
+                Ok(old) => old,
+                Err(e) => {
+                    let advice = "remove it to continue with the trials that are there, or choose another --out";
+                    return refuse(&state, &format!("not readable ({e}); {advice}"));
+                }
+            };
             if old.format != FORMAT {
-                return Err(Failure::input(format!(
-                    "{}: its trials have the names that tprop {} gave them; `scripts/migrate-trials` of the source renames them, or choose \
-                     another --out",
-                    dir.display(),
-                    tprop::vocab::printable(&old.version),
-                )));
+                let version = printable(&old.version);
+                let advice = "`scripts/migrate-trials` of the source renames them, or choose another --out";
+                return refuse(dir, &format!("its trials have the names that tprop {version} gave them; {advice}"));
             }
             if old.hash != identity.hash {
-                return Err(Failure::input(format!(
-                    "{}: holds another experiment, {}, from before a change: {}; choose another --out, or undo the change",
-                    dir.display(),
-                    tprop::vocab::printable(&old.name),
-                    tprop::vocab::printable(&identity.differs(&old)),
-                )));
+                let (name, change) = (printable(&old.name), printable(&identity.differs(&old)));
+                let what = format!("holds another experiment, {name}, from before a change: {change}");
+                return refuse(dir, &format!("{what}; choose another --out, or undo the change"));
             }
         }
         let out = Self { dir: dir.to_owned(), _lock: lock };
@@ -181,11 +176,6 @@ impl Out {
             fs::create_dir_all(dir.join(folder)).map_err(disk)?;
         }
         Ok(out)
-    }
-
-    /// The directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// The run directory of a trial.
@@ -220,7 +210,7 @@ impl Out {
     /// Remembers a bad end.
     pub fn note(&self, trial: &str, ended: &Ended) -> Outcome {
         let path = self.dir.join("outcomes.jsonl");
-        let line = note(trial, ended);
+        let line = line(trial, ended);
         let file = OpenOptions::new().create(true).append(true).open(&path);
         let noted = file.and_then(|mut file| file.write_all(line.as_bytes()).and_then(|()| file.sync_data()));
         noted.map_err(|e| Failure::disk(&path, &e))
@@ -230,7 +220,7 @@ impl Out {
     pub fn forget_failures(&self) -> Outcome<Vec<String>> {
         let (kept, forgotten): (Vec<_>, Vec<_>) =
             self.outcomes()?.into_iter().partition(|(_, ended)| matches!(ended, Ended::Diverged(_)));
-        let text: String = kept.iter().map(|(trial, ended)| note(trial, ended)).collect();
+        let text: String = kept.iter().map(|(trial, ended)| line(trial, ended)).collect();
         self.write("outcomes.jsonl", &text)?;
         Ok(forgotten.into_iter().map(|(trial, _)| trial).collect())
     }
@@ -241,14 +231,12 @@ pub fn read_outcomes(text: &[u8]) -> Result<Vec<(String, Ended)>, (usize, String
     let lines = text.split(|b| *b == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
     let outcome = |(i, line): (usize, &[u8])| {
         let note: Note = serde_json::from_slice(line).map_err(|e| (i + 1, e.to_string()))?;
-        let diverged = note.outcome == "diverged";
-        Ok((note.trial, if diverged { Ended::Diverged(note.reason) } else { Ended::Failed(note.reason) }))
+        Ok((note.trial, note.ended))
     };
     lines.map(outcome).collect()
 }
 
-fn note(trial: &str, ended: &Ended) -> String {
-    let (outcome, reason) = ended.words();
-    let note = Note { trial: trial.to_owned(), outcome: outcome.to_owned(), reason: reason.to_owned() };
+fn line(trial: &str, ended: &Ended) -> String {
+    let note = Note { trial: trial.to_owned(), ended: ended.clone() };
     serde_json::to_string(&note).expect("plain data") + "\n"
 }

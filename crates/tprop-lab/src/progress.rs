@@ -1,5 +1,6 @@
 //! How far a trial is: its record, and how it ended.
 
+use serde::{Deserialize, Serialize};
 use tprop::record::Event;
 use tprop_report::record::Record;
 
@@ -13,7 +14,8 @@ pub struct Progress {
 }
 
 /// How a trial ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", content = "reason", rename_all = "lowercase")]
 pub enum Ended {
     /// By itself.
     Finished,

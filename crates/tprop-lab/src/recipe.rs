@@ -54,15 +54,7 @@ pub enum Scale {
     Full,
 }
 
-impl Scale {
-    /// As files name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Scale::Quick => "quick",
-            Scale::Full => "full",
-        }
-    }
-}
+tprop::words! { Scale { "quick" => Quick, "full" => Full } }
 
 /// The experiments that come with the program.
 pub const BUILT_IN: [(&str, &str); 15] = [
@@ -100,20 +92,18 @@ struct Points {
 
 /// Reads an experiment at a scale; `last` are settings of the command line.
 pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<Study, SettingError> {
-    let source = Source::new(text, path);
+    let source = Source { text, path };
     let whole = source.parse()?;
     let file = Section::new(source, "the file", &whole, 0, &["title", "asks", "set", "scale", "search", "table"])?;
     let base = file.settings("set")?;
     let mut amount = amount(file, scale)?;
     amount.short = shortened(amount.short, &last);
     let searches = searches(file)?;
-    let name = path.file_stem().map_or("experiment".into(), |stem| tprop::vocab::printable(&stem.to_string_lossy()));
-    let mut study = Study::new(name, file.needed("title")?, file.text("asks")?.unwrap_or_default());
-    study.last = last;
-    for (at, table) in file.tables("table")? {
-        let keys =
-            ["name", "title", "metric", "minus", "tolerance", "at", "set", "quick", "full", "column", "row", "rows"];
-        let section = Section::new(source, "[[table]]", table, at, &keys)?;
+    let mut study = Study::new(path, last);
+    study.title = file.needed("title")?;
+    study.asks = file.text("asks")?.unwrap_or_default();
+    let keys = ["name", "title", "metric", "minus", "tolerance", "at", "set", "quick", "full", "column", "row", "rows"];
+    for section in file.inners("table", "[[table]]", &keys)? {
         if here(section, scale)? {
             read_table(section, scale, &base, &amount, &searches, &mut study)?;
         }
@@ -130,7 +120,7 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
         }
     }
     if study.entries.is_empty() {
-        return file.refuse(format!("there is nothing to run at scale {}", scale.name()));
+        return file.refuse(format!("there is nothing to run at scale {scale}"));
     }
     if study.count() as u64 > MOST_TRIALS {
         return file.refuse(format!("{} trials; at most {MOST_TRIALS} are run: thin it out", study.count()));
@@ -138,7 +128,7 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
     study.check()?;
     for (i, entry) in study.entries.iter().enumerate() {
         let epochs = study.forecast(i).iter().map(|(_, trial)| trial.epochs()).max().unwrap_or(0);
-        if let Some(epoch) = entry.metric.epoch().filter(|epoch| *epoch > epochs) {
+        if let Some(epoch) = entry.metric.epoch.filter(|epoch| *epoch > epochs) {
             return file.refuse(format!(
                 "{}: there is no epoch {epoch} for metric {}, because trials have {epochs}",
                 entry.name,
@@ -150,18 +140,16 @@ pub fn read(text: &str, path: &Path, scale: Scale, last: Vec<Typed>) -> Result<S
 }
 
 fn amount(file: Section<'_>, scale: Scale) -> Result<Amount, SettingError> {
-    let Some((at, scales)) = file.table("scale")? else {
+    let Some(scales) = file.inner("scale", "[scale]", &["quick", "full"])? else {
         return file.refuse("there is no [scale.quick] and no [scale.full]; at least one is needed");
     };
-    let scales = Section::new(file.source, "[scale]", scales, at, &["quick", "full"])?;
-    let Some((at, table)) = scales.table(scale.name())? else {
-        return scales.refuse(format!("there is no [scale.{}]", scale.name()));
+    let Some(section) = scales.inner(scale.name(), "[scale]", &["set", "short", "seeds", "trials", "sizes"])? else {
+        return scales.refuse(format!("there is no [scale.{scale}]"));
     };
-    let section = Section::new(file.source, "[scale]", table, at, &["set", "short", "seeds", "trials", "sizes"])?;
     Ok(Amount {
         set: section.settings("set")?,
         short: section.settings("short")?,
-        seeds: section.seeds("seeds")?.unwrap_or_else(|| vec![1]),
+        seeds: section.seeds()?,
         trials: section.count("trials", 1, 1_000)?.unwrap_or(9),
         sizes: section.flag("sizes")?,
     })
@@ -169,14 +157,13 @@ fn amount(file: Section<'_>, scale: Scale) -> Result<Amount, SettingError> {
 
 fn searches<'a>(file: Section<'a>) -> Result<HashMap<&'a str, Points>, SettingError> {
     let mut searches = HashMap::new();
-    let Some((_, tables)) = file.table("search")? else { return Ok(searches) };
-    for (key, value) in tables {
+    for (key, value) in file.table("search")?.into_iter().flatten() {
         let at = key.span().start;
         let Some(table) = value.get_ref().as_table() else {
             return file.source.refuse(at, "a search must be a table with grid and perhaps draw");
         };
         let section = Section::new(file.source, "a search", table, at, &["grid", "draw"])?;
-        let Some((_, grid)) = section.table("grid")? else {
+        let Some(grid) = section.table("grid")? else {
             return section.refuse("a search needs a grid: setting = [values]");
         };
         let grid = Grid::read(file.source, grid)?;
@@ -206,11 +193,9 @@ fn shortened(mut short: Vec<Typed>, last: &[Typed]) -> Vec<Typed> {
 
 /// Whether a table, row or column belongs to this scale.
 fn here(section: Section<'_>, scale: Scale) -> Result<bool, SettingError> {
-    match section.text("at")?.as_deref() {
-        None => Ok(true),
-        Some("quick") => Ok(scale == Scale::Quick),
-        Some("full") => Ok(scale == Scale::Full),
-        Some(_) => section.refuse("at must be \"quick\" or \"full\""),
+    match section.text("at")?.map(|at| at.parse::<Scale>()) {
+        Some(Err(_)) => section.refuse("at must be \"quick\" or \"full\""),
+        at => Ok(at.is_none_or(|at| at == Ok(scale))),
     }
 }
 
@@ -236,6 +221,13 @@ struct Line<'a> {
     eval: Vec<String>,
 }
 
+impl<'a> Line<'a> {
+    /// One that only sets something.
+    fn new(section: Section<'a>, number: usize, name: String, label: String, set: Vec<Typed>) -> Self {
+        Self { section, number, name, label, set, metric: None, eval: Vec::new() }
+    }
+}
+
 fn metric_of(section: Section<'_>) -> Result<Option<Metric>, SettingError> {
     let Some(text) = section.text("metric")? else { return Ok(None) };
     Metric::named(&text).map(Some).or_else(|why| section.refuse(why))
@@ -248,8 +240,7 @@ fn lines<'a>(section: Section<'a>, key: &str, scale: Scale) -> Result<Vec<Line<'
         _ => ("a column", &["name", "label", "set", "metric", "at", "eval"]),
     };
     let mut lines: Vec<Line<'a>> = Vec::new();
-    for (number, (at, table)) in section.tables(key)?.into_iter().enumerate() {
-        let section = Section::new(section.source, what, table, at, keys)?;
+    for (number, section) in section.inners(key, what, keys)?.into_iter().enumerate() {
         if !here(section, scale)? {
             continue;
         }
@@ -266,29 +257,27 @@ fn lines<'a>(section: Section<'a>, key: &str, scale: Scale) -> Result<Vec<Line<'
 
 /// The columns of a table; one without a name if the file has none.
 fn columns<'a>(section: Section<'a>, scale: Scale, usual: Metric) -> Result<Vec<Line<'a>>, SettingError> {
-    let alone = || {
-        let (name, label, set, eval) = (String::new(), usual.title(), Vec::new(), Vec::new());
-        Line { section, number: 0, name, label, set, metric: None, eval }
-    };
-    let columns = lines(section, "column", scale)?;
-    Ok(if section.tables("column")?.is_empty() { vec![alone()] } else { columns })
+    match section.tables("column")?.is_empty() {
+        true => Ok(vec![Line::new(section, 0, String::new(), usual.title(), Vec::new())]),
+        false => lines(section, "column", scale),
+    }
 }
 
 /// The rows of a table: those that are written, and one for each point of a grid.
 fn rows<'a>(section: Section<'a>, scale: Scale) -> Result<Vec<Line<'a>>, SettingError> {
     let mut rows = lines(section, "row", scale)?;
-    let Some((_, table)) = section.table("rows")? else { return Ok(rows) };
+    let Some(table) = section.table("rows")? else { return Ok(rows) };
     let grid = Grid::read(section.source, table)?;
-    let Some(points) = grid.len().filter(|n| *n <= MOST_TRIALS) else {
+    if grid.len().is_none_or(|n| n > MOST_TRIALS) {
         return section.refuse(format!("rows has more than {MOST_TRIALS} points; thin it out"));
-    };
-    for set in (0..points).map(|i| grid.point(i)) {
+    }
+    for set in grid.points() {
         let values: Vec<&str> = set.iter().map(|t| t.text.as_str()).collect();
         let (name, label) = (values.join("-"), shown(&set));
         if rows.iter().any(|row| row.name == name) {
             return section.refuse(format!("two rows are called {name}"));
         }
-        rows.push(Line { section, number: rows.len(), name, label, set, metric: None, eval: Vec::new() });
+        rows.push(Line::new(section, rows.len(), name, label, set));
     }
     Ok(rows)
 }
@@ -319,8 +308,7 @@ fn read_table(
     }
     let set = section.settings("set")?;
     let (mut scaled, mut short, mut part) = (amount.set.clone(), amount.short.clone(), false);
-    if let Some((at, table)) = section.table(scale.name())? {
-        let own = Section::new(section.source, "a table's scale", table, at, &["set", "short", "part"])?;
+    if let Some(own) = section.inner(scale.name(), "a table's scale", &["set", "short", "part"])? {
         part = own.flag("part")?;
         scaled = merge(&[&scaled, &own.settings("set")?]);
         short = shortened(merge(&[&short, &own.settings("short")?]), &study.last);
@@ -329,15 +317,13 @@ fn read_table(
     let (columns, rows) = (columns(section, scale, usual)?, rows(section, scale)?);
     let width = section.tables("column")?.len().max(1);
     if rows.is_empty() || columns.is_empty() {
-        return section.refuse(format!("table {name} has no rows or no columns at scale {}", scale.name()));
+        return section.refuse(format!("table {name} has no rows or no columns at scale {scale}"));
     }
-    let minus = match section.text("minus")? {
-        None => None,
-        Some(minus) => match rows.iter().position(|r| r.name == minus) {
-            Some(row) => Some(row),
-            None => return section.refuse(format!("there is no row {} for minus", tprop::vocab::printable(&minus))),
-        },
-    };
+    let minus = section.text("minus")?;
+    let reference = minus.as_ref().and_then(|minus| rows.iter().position(|r| r.name == *minus));
+    if let Some(minus) = minus.filter(|_| reference.is_none()) {
+        return section.refuse(format!("there is no row {} for minus", tprop::vocab::printable(&minus)));
+    }
     let tolerance = section.real("tolerance")?.unwrap_or(0.05);
     if !(tolerance.is_finite() && tolerance > 0.0) {
         return section.refuse("tolerance must be above 0: the part by which figures that agree may differ");
@@ -349,12 +335,12 @@ fn read_table(
         entries: Vec::new(),
         sizes: if amount.sizes { Sizes::Comparable } else { Sizes::OtherScale },
         paper: Vec::new(),
-        minus,
+        minus: reference,
         tolerance,
         name: name.clone(),
     };
-    // Of each column, the entry above and the search by which it was found.
-    let mut above: Vec<Option<(String, usize)>> = vec![None; columns.len()];
+    // The search of the row above and its entries.
+    let mut above: Option<(String, Vec<usize>)> = None;
     for row in &rows {
         // A grid's rows have the table's own section, which has neither.
         let (paper, kind) = (paper(row.section, width)?, row.section.text("search")?);
@@ -369,7 +355,7 @@ fn read_table(
                 None => Protocol::Contest { points: vec![Vec::new()], halving: None },
                 Some(kind) => {
                     // The neighbour: to the left in the same row, or above in the first column, with the same search.
-                    let above = above[j].as_ref().filter(|(search, _)| search == kind).map(|(_, entry)| *entry);
+                    let above = above.as_ref().filter(|(search, _)| search == kind).map(|(_, entries)| entries[j]);
                     let neighbour = entries.last().copied().or(above);
                     let points = &searches[kind.as_str()];
                     Protocol::Search(search(row.section, points, amount.trials, &short, &full, neighbour)?)
@@ -387,9 +373,7 @@ fn read_table(
                 eval: row.eval.iter().chain(&column.eval).cloned().collect(),
             });
         }
-        for (j, entry) in entries.iter().enumerate() {
-            above[j] = kind.clone().map(|search| (search, *entry));
-        }
+        above = kind.map(|search| (search, entries.clone()));
         let figure = |c: &Line<'_>| paper.get(c.number).copied().filter(|x| x.is_finite());
         layout.paper.push(columns.iter().map(figure).collect());
         layout.entries.push(entries);
@@ -422,7 +406,7 @@ fn search(
             row.refuse(format!("its search has {all} points, and trials = {trials} is not a multiple of that"))
         }
         None => {
-            let (seeds, points) = ((1..=trials / all).collect(), (0..all).map(|i| points.grid.point(i)).collect());
+            let (seeds, points) = ((1..=trials / all).collect(), points.grid.points().collect());
             Ok(Search { short, points, seeds, neighbour: None })
         }
     }

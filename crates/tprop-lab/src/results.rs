@@ -1,6 +1,6 @@
 //! What came out, as plain data: one [`Figure`] per entry, the trials behind it, and what is missing and why.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 use tprop_report::numbers::Spread;
@@ -154,14 +154,12 @@ fn why_none(study: &Study, i: usize, finished: &Ledger, trials: &[&Progress]) ->
     // The reasons of bad ends are listed below the tables.
     let bad = trials.iter().filter_map(|p| p.ended.as_ref()).find(|ended| **ended != Ended::Finished);
     let reading = |id: &str| finished.readings.get(&reading_key(id, &entry.eval))?.clone().err();
-    match bad {
-        Some(ended) => Some(ended.words().0.to_owned()),
-        None => match finished.verdicts[&i].trials.iter().find_map(|t| reading(&t.id)) {
-            Some(why) => Some(format!("eval failed: {why}")),
-            None if trials.is_empty() => Some("no trial came to a good end".to_owned()),
-            None if !entry.metric.applies(trials[0]) => None,
-            None => Some(format!("the runs have no {}", entry.metric.name())),
-        },
+    match (bad, finished.verdicts[&i].trials.iter().find_map(|t| reading(&t.id))) {
+        (Some(ended), _) => Some(ended.words().0.to_owned()),
+        (None, Some(why)) => Some(format!("eval failed: {why}")),
+        _ if trials.is_empty() => Some("no trial came to a good end".to_owned()),
+        _ if !entry.metric.applies(trials[0]) => None,
+        _ => Some(format!("the runs have no {}", entry.metric.name())),
     }
 }
 
@@ -171,11 +169,8 @@ fn lines(study: &Study, finished: &Ledger) -> Vec<Line> {
     let verdicts = study.entries.iter().enumerate().filter_map(|(i, e)| Some((e, finished.verdicts.get(&i)?)));
     let trials = verdicts.flat_map(|(entry, verdict)| verdict.all.iter().map(move |trial| (entry, trial)));
     let trials: Vec<_> = trials.filter(|(_, trial)| seen.insert(&trial.id)).collect();
-    let mut differing: Vec<&'static str> = Vec::new();
-    for (_, trial) in &trials {
-        let names = trial.settings.differences(&trials[0].1.settings);
-        differing.extend(names.into_iter().filter(|name| !differing.contains(name)).collect::<Vec<_>>());
-    }
+    let differing = trials.iter().flat_map(|(_, trial)| trial.settings.differences(&trials[0].1.settings));
+    let differing: BTreeSet<&str> = differing.collect();
     let line = |(entry, trial): &(&super::study::Entry, &std::rc::Rc<super::trial::Trial>)| {
         let progress = finished.known.get(&trial.id).cloned().unwrap_or_default();
         let prunes = matches!(entry.protocol, Protocol::Contest { halving: Some(_), .. });

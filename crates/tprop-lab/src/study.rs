@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::rc::Rc;
 
 use super::grid::{self, Point};
@@ -20,7 +21,7 @@ use super::trial::{Trial, merge};
 use tprop_run::settings::{SettingError, Typed};
 
 /// An experiment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Study {
     /// For files and messages.
     pub name: String,
@@ -160,39 +161,32 @@ struct Candidate<'a> {
     trials: Vec<Rc<Trial>>,
 }
 
+type Resolved<T = ()> = Result<T, SettingError>;
+
 /// How far the trial of a name is.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<&'a Progress>;
 
 impl Study {
-    /// An experiment whose entries and layouts are still to come.
-    pub fn new(name: String, title: String, asks: String) -> Self {
-        let (entries, layouts, last) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, title, asks, entries, layouts, last, sweep: false, cache: RefCell::default() }
+    /// The experiment of a file, which is still to be filled; `last` are settings of the command line.
+    pub fn new(path: &Path, last: Vec<Typed>) -> Self {
+        let name = path.file_stem().unwrap_or("experiment".as_ref()).to_string_lossy();
+        Self { name: tprop::vocab::printable(&name), last, ..Self::default() }
     }
 
     /// Resolves every trial that can be known beforehand, so that a wrong setting is found before anything is written.
-    pub fn check(&self) -> Result<(), SettingError> {
+    pub fn check(&self) -> Resolved {
         for entry in &self.entries {
             match &entry.protocol {
                 Protocol::Contest { points, .. } => drop(self.in_full(entry, points)?),
                 Protocol::Search(search) => {
-                    // Any of them may win.
-                    let points = self.possible(search);
+                    // Any of them may win, its own and those that its neighbour may hand on.
+                    let points: Vec<Point> = self.searches(entry, search).flat_map(|(_, s)| s.points.clone()).collect();
                     self.in_short(entry, search, &points)?;
                     self.in_full(entry, &points)?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// The points that a search may try: its own, and those that its neighbour may hand on.
-    fn possible(&self, search: &Search) -> Vec<Point> {
-        let mut points = search.points.clone();
-        if let Some((_, theirs)) = self.neighbour(search) {
-            points.extend(self.possible(theirs));
-        }
-        points
     }
 
     /// The entry whose winner takes the last place of a search, with its own search.
@@ -205,7 +199,7 @@ impl Study {
     }
 
     /// Leaves out points of a contest that come to the same settings as one before, because what they differ in means nothing for them.
-    pub fn drop_repeated(&mut self) -> Result<(), SettingError> {
+    pub fn drop_repeated(&mut self) -> Resolved {
         for i in 0..self.entries.len() {
             let Protocol::Contest { points, halving } = &self.entries[i].protocol else { continue };
             let mut seen = HashSet::new();
@@ -235,13 +229,16 @@ impl Study {
         all
     }
 
+    /// An entry's search, that of its neighbour, of the neighbour's neighbour and so on.
+    fn searches<'a>(&'a self, entry: &'a Entry, search: &'a Search) -> impl Iterator<Item = (&'a Entry, &'a Search)> {
+        std::iter::successors(Some((entry, search)), |(_, search)| self.neighbour(search))
+    }
+
     fn short_trials(&self, entry: &Entry, search: &Search) -> Vec<(String, Rc<Trial>)> {
-        let own = self.in_short(entry, search, &search.points).expect("resolved before");
-        let mut all: Vec<_> = own.into_iter().flat_map(|c| c.trials).map(|t| (t.id.clone(), t)).collect();
-        if let Some((other, theirs)) = self.neighbour(search) {
-            all.extend(self.short_trials(other, theirs));
-        }
-        all
+        let each = self
+            .searches(entry, search)
+            .flat_map(|(entry, search)| self.in_short(entry, search, &search.points).expect("resolved before"));
+        each.flat_map(|c| c.trials).map(|t| (t.id.clone(), t)).collect()
     }
 
     /// How many trials there will be at most for these entries.
@@ -264,13 +261,12 @@ impl Study {
         self.wants(&self.entries[entry], known).unwrap_or_else(|e| panic!("{e}: resolved before"))
     }
 
-    fn wants(&self, entry: &Entry, known: Lookup<'_>) -> Result<Next, SettingError> {
+    fn wants(&self, entry: &Entry, known: Lookup<'_>) -> Resolved<Next> {
         let (points, halving, before) = match &entry.protocol {
             Protocol::Contest { points, halving } => (points.clone(), *halving, Vec::new()),
             Protocol::Search(search) => match self.searched(entry, search, known)? {
-                Searched::Open(wants) => return Ok(Next::Trials(wants)),
-                Searched::Closed { best: None, all } => return Ok(Next::Done(Verdict { all, ..Verdict::default() })),
-                Searched::Closed { best: Some(point), all } => (vec![point], None, all),
+                Next::Done(Verdict { chosen: Some(point), all, .. }) => (vec![point], None, all),
+                open_or_nothing => return Ok(open_or_nothing),
             },
         };
         let mut alive = self.in_full(entry, &points)?;
@@ -299,54 +295,51 @@ impl Study {
         Ok(Next::Done(Verdict { chosen, trials, all, pruned }))
     }
 
-    /// How far a search is. The search of the neighbour comes first, also where only this entry was asked for.
-    fn searched(&self, entry: &Entry, search: &Search, known: Lookup<'_>) -> Result<Searched, SettingError> {
+    /// How far a search is; once it is over, the point that it chose and its trials. The search of the neighbour comes first, also where
+    /// only this entry was asked for.
+    fn searched(&self, entry: &Entry, search: &Search, known: Lookup<'_>) -> Resolved<Next> {
         let mut points = search.points.clone();
         let last = points.len() - 1;
         if let Some((other, theirs)) = self.neighbour(search) {
             match self.searched(other, theirs, known)? {
-                Searched::Closed { best: Some(best), .. } => {
+                Next::Done(verdict) => {
                     // Unless it was drawn anyway.
-                    if !points[..last].iter().any(|p| grid::shown(p) == grid::shown(&best)) {
+                    let drawn = |best: &Point| points[..last].iter().any(|p| grid::shown(p) == grid::shown(best));
+                    if let Some(best) = verdict.chosen.filter(|best| !drawn(best)) {
                         points[last] = best;
                     }
                 }
-                Searched::Closed { best: None, .. } => {}
-                Searched::Open(mut wants) => {
+                Next::Trials(mut wants) => {
                     // Its own points can run meanwhile, all but the last.
                     wants.extend(wanting(&self.in_short(entry, search, &points[..last])?, None, known));
-                    return Ok(Searched::Open(wants));
+                    return Ok(Next::Trials(wants));
                 }
             }
         }
         let candidates = self.in_short(entry, search, &points)?;
         let wants = wanting(&candidates, None, known);
         if !wants.is_empty() {
-            return Ok(Searched::Open(wants));
+            return Ok(Next::Trials(wants));
         }
         let all = candidates.iter().flat_map(|c| c.trials.clone()).collect();
-        Ok(Searched::Closed { best: best(&candidates, known).map(|c| c.point.clone()), all })
+        let chosen = best(&candidates, known).map(|c| c.point.clone());
+        Ok(Next::Done(Verdict { chosen, all, ..Verdict::default() }))
     }
 
     /// Points with their short trials.
-    fn in_short<'a>(
-        &self,
-        entry: &Entry,
-        search: &Search,
-        points: &'a [Point],
-    ) -> Result<Vec<Candidate<'a>>, SettingError> {
+    fn in_short<'a>(&self, entry: &Entry, search: &Search, points: &'a [Point]) -> Resolved<Vec<Candidate<'a>>> {
         let trials = |point| self.resolve(&[&entry.set, point], &search.seeds, &search.short);
         points.iter().map(|point| Ok(Candidate { point, trials: trials(point)? })).collect()
     }
 
     /// Points with their trials in full.
-    fn in_full<'a>(&self, entry: &Entry, points: &'a [Point]) -> Result<Vec<Candidate<'a>>, SettingError> {
+    fn in_full<'a>(&self, entry: &Entry, points: &'a [Point]) -> Resolved<Vec<Candidate<'a>>> {
         let trials = |point| self.resolve(&[&entry.set, point], &entry.seeds, &[]);
         points.iter().map(|point| Ok(Candidate { point, trials: trials(point)? })).collect()
     }
 
     /// Trials, one for each seed: the command line wins over the layers, and what makes a trial short over the command line.
-    fn resolve(&self, layers: &[&[Typed]], seeds: &[u64], short: &[Typed]) -> Result<Vec<Rc<Trial>>, SettingError> {
+    fn resolve(&self, layers: &[&[Typed]], seeds: &[u64], short: &[Typed]) -> Resolved<Vec<Rc<Trial>>> {
         let set = merge(layers);
         let trial = |seed: &u64| {
             let seed = seed.to_string();
@@ -362,14 +355,6 @@ impl Study {
         };
         seeds.iter().map(trial).collect()
     }
-}
-
-/// How far a search is.
-enum Searched {
-    /// These trials are missing.
-    Open(Vec<Want>),
-    /// All are there.
-    Closed { best: Option<Point>, all: Vec<Rc<Trial>> },
 }
 
 impl Candidate<'_> {

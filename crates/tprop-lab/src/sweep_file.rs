@@ -16,6 +16,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use toml::de::DeValue;
 
@@ -23,21 +24,22 @@ use super::grid::{Grid, MOST_TRIALS, Point, shown};
 use super::metric::Metric;
 use super::study::{Entry, Halving, Protocol, Study};
 use super::toml::{Section, Source};
+use super::trial::Trial;
 use tprop_run::settings::table::neutral;
 use tprop_run::settings::{SettingError, Typed};
 
 /// Reads a sweep; `last` are settings of the command line.
 pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingError> {
-    let source = Source::new(text, path);
+    let source = Source { text, path };
     let whole = source.parse()?;
     let file = Section::new(source, "the file", &whole, 0, &["set", "grid", "sweep"])?;
     let set = file.settings("set")?;
+    let keys = ["title", "asks", "seeds", "groups", "prune"];
     let empty = Default::default();
-    let (at, table) = file.table("sweep")?.unwrap_or((0, &empty));
-    let sweep = Section::new(source, "[sweep]", table, at, &["title", "asks", "seeds", "groups", "prune"])?;
-    let grids = grids(file, source)?;
-    let seeds = sweep.seeds("seeds")?.unwrap_or_else(|| vec![1]);
-    let halving = sweep.table("prune")?.map(|(at, table)| prune(source, table, at)).transpose()?;
+    let sweep = file.inner("sweep", "[sweep]", &keys)?.unwrap_or(Section::new(source, "[sweep]", &empty, 0, &keys)?);
+    let grids = grids(file)?;
+    let seeds = sweep.seeds()?;
+    let halving = sweep.inner("prune", "prune", &["first", "factor"])?.map(prune).transpose()?;
     for first in grids.iter().flat_map(Grid::firsts) {
         let refuse = |what: String| Err(SettingError::at(&first.place, what));
         if first.name == "train.seed" {
@@ -49,10 +51,9 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
     }
     let groups = sweep.texts("groups")?;
     for group in &groups {
-        if !grids.iter().any(|grid| grid.names().any(|name| name == group)) {
-            let at = sweep.value("groups").map_or(0, |(at, _)| at);
+        if !grids.iter().flat_map(Grid::firsts).any(|first| first.name == *group) {
             let shown = tprop::vocab::printable(group);
-            return source.refuse(at, format!("groups has {shown}, which is not in the grid"));
+            return sweep.refuse_at("groups", format!("groups has {shown}, which is not in the grid"));
         }
     }
     let points: Option<u64> = grids.iter().try_fold(0u64, |sum, grid| sum.checked_add(grid.len()?));
@@ -66,21 +67,23 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
         }
     }
 
-    let name = path.file_stem().map_or("sweep".into(), |stem| tprop::vocab::printable(&stem.to_string_lossy()));
-    let title = sweep.text("title")?.unwrap_or_else(|| name.clone());
-    let mut study = Study::new(name, title, sweep.text("asks")?.unwrap_or_default());
+    let mut study = Study::new(path, last);
+    study.title = sweep.text("title")?.unwrap_or_else(|| study.name.clone());
+    study.asks = sweep.text("asks")?.unwrap_or_default();
     study.sweep = true;
-    study.last = last;
     for (name, points) in grouped(&grids, &groups) {
         let (set, seeds, protocol) = (set.clone(), seeds.clone(), Protocol::Contest { points, halving });
         study.entries.push(Entry { name, set, protocol, seeds, metric: Metric::default(), eval: Vec::new() });
     }
     study.check()?;
     study.drop_repeated()?;
-    check_sense(&study, &grids)?;
-    if let Some((h, longest)) = halving.map(|h| (h, longest(&study))).filter(|(h, longest)| h.first >= *longest) {
-        let at = sweep.value("prune").map_or(0, |(at, _)| at);
-        return source.refuse(at, format!("prune first cuts after {} epochs, but trials have {longest}", h.first));
+    let trials = (0..study.entries.len()).flat_map(|entry| study.forecast(entry));
+    let trials: Vec<_> = trials.map(|(_, trial)| trial).collect();
+    check_sense(&trials, &grids)?;
+    let longest = trials.iter().map(|trial| trial.epochs()).max().unwrap_or(0);
+    if let Some(h) = halving.filter(|h| h.first >= longest) {
+        let what = format!("prune first cuts after {} epochs, but trials have {longest}", h.first);
+        return sweep.refuse_at("prune", what);
     }
     Ok(study)
 }
@@ -89,7 +92,7 @@ pub fn read(text: &str, path: &Path, last: Vec<Typed>) -> Result<Study, SettingE
 fn grouped(grids: &[Grid], groups: &[String]) -> Vec<(String, Vec<Point>)> {
     let mut found: Vec<(String, Vec<Point>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for point in grids.iter().flat_map(|grid| (0..grid.len().unwrap_or(0)).map(|i| grid.point(i))) {
+    for point in grids.iter().flat_map(Grid::points) {
         let group: Point = point.iter().filter(|t| groups.contains(&t.name)).cloned().collect();
         let group = if group.is_empty() { "all".to_owned() } else { shown(&group) };
         let place = *places.entry(group.clone()).or_insert(found.len());
@@ -101,16 +104,8 @@ fn grouped(grids: &[Grid], groups: &[String]) -> Vec<(String, Vec<Point>)> {
     found
 }
 
-/// Epochs of the longest trial.
-fn longest(study: &Study) -> u64 {
-    let trials = (0..study.entries.len()).flat_map(|entry| study.forecast(entry));
-    trials.map(|(_, trial)| trial.epochs()).max().unwrap_or(0)
-}
-
 /// Refuses settings in the grid that change no trial.
-fn check_sense(study: &Study, grids: &[Grid]) -> Result<(), SettingError> {
-    let trials: Vec<_> =
-        (0..study.entries.len()).flat_map(|entry| study.forecast(entry)).map(|(_, trial)| trial).collect();
+fn check_sense(trials: &[Rc<Trial>], grids: &[Grid]) -> Result<(), SettingError> {
     for first in grids.iter().flat_map(Grid::firsts) {
         let refuse = |why: String| Err(SettingError::at(&first.place, format!("{} {why}", first.name)));
         if neutral(&first.name) {
@@ -127,29 +122,25 @@ fn check_sense(study: &Study, grids: &[Grid]) -> Result<(), SettingError> {
 }
 
 /// `[grid]` or several `[[grid]]`.
-fn grids(file: Section<'_>, source: Source<'_>) -> Result<Vec<Grid>, SettingError> {
+fn grids(file: Section<'_>) -> Result<Vec<Grid>, SettingError> {
     let tables = match file.value("grid") {
         Some((at, DeValue::Table(table))) => vec![(at, table)],
-        Some((_, DeValue::Array(_))) => file.tables("grid")?,
-        Some((at, _)) => return source.refuse(at, "grid must be a table: setting = [values]"),
-        None => Vec::new(),
+        None | Some((_, DeValue::Array(_))) => file.tables("grid")?,
+        Some(_) => return file.refuse_at("grid", "grid must be a table: setting = [values]"),
     };
-    let mut grids = Vec::new();
-    for (at, table) in tables {
-        let grid = Grid::read(source, table)?;
-        if grid.names().next().is_none() {
-            return source.refuse(at, "the grid is empty; give at least one setting a list of values");
-        }
-        grids.push(grid);
-    }
-    if grids.is_empty() {
+    if tables.is_empty() {
         return file.refuse("there is no [grid]; give at least one setting a list of values");
     }
-    Ok(grids)
+    let grid = |(at, table)| match Grid::read(file.source, table)? {
+        grid if grid.firsts().next().is_none() => {
+            file.source.refuse(at, "the grid is empty; give at least one setting a list of values")
+        }
+        grid => Ok(grid),
+    };
+    tables.into_iter().map(grid).collect()
 }
 
-fn prune(source: Source<'_>, table: &toml::de::DeTable<'_>, at: usize) -> Result<Halving, SettingError> {
-    let section = Section::new(source, "prune", table, at, &["first", "factor"])?;
+fn prune(section: Section<'_>) -> Result<Halving, SettingError> {
     let first = section.count("first", 1, 1_000_000)?.unwrap_or(1);
     let factor = section.count("factor", 2, 1_000)?.unwrap_or(3);
     Ok(Halving { first, factor })

@@ -2,27 +2,25 @@
 //! column.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use toml::de::{DeTable, DeValue};
 
-use tprop_run::settings::typed::{self, Place};
+use tprop_run::settings::typed::{self, Place, Written};
 use tprop_run::settings::{SettingError, Typed, nearest};
 
-/// Where a table's text stands, for messages.
+/// A file, for messages about what stands in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    text: &'a str,
-    path: &'a Path,
+    /// Its text.
+    pub text: &'a str,
+    /// Where it lies.
+    pub path: &'a Path,
 }
 
 type Read<T> = Result<T, SettingError>;
 
 impl<'a> Source<'a> {
-    /// A file's text; `path` is for messages.
-    pub fn new(text: &'a str, path: &'a Path) -> Self {
-        Self { text, path }
-    }
-
     /// Line and column of a byte.
     pub fn place(&self, at: usize) -> Place {
         let (line, column) = typed::line_and_column(self.text, at);
@@ -82,23 +80,28 @@ impl<'a> Section<'a> {
         self.source.refuse(self.at, message)
     }
 
+    /// A refusal of what stands under a key.
+    pub fn refuse_at<T>(&self, key: &str, message: impl Into<String>) -> Read<T> {
+        self.source.refuse(self.value(key).map_or(self.at, |(at, _)| at), message)
+    }
+
     /// A value with the place of its key.
     pub fn value(&self, key: &str) -> Option<(usize, &'a DeValue<'a>)> {
         let (key, value) = self.table.iter().find(|(k, _)| k.get_ref().as_ref() as &str == key)?;
         Some((key.span().start, value.get_ref()))
     }
 
-    fn wrong<T>(&self, at: usize, key: &str, wanted: &str) -> Read<T> {
-        self.source.refuse(at, format!("{key} of {} must be {wanted}", self.name))
+    /// A value that `read` takes; `wanted` says what that is.
+    fn get<T>(&self, key: &str, wanted: &str, read: impl Fn(&'a DeValue<'a>) -> Option<T>) -> Read<Option<T>> {
+        match self.value(key).map(|(_, value)| read(value)) {
+            Some(None) => self.refuse_at(key, format!("{key} of {} must be {wanted}", self.name)),
+            found => Ok(found.flatten()),
+        }
     }
 
     /// A text.
     pub fn text(&self, key: &str) -> Read<Option<String>> {
-        match self.value(key) {
-            None => Ok(None),
-            Some((_, DeValue::String(text))) => Ok(Some(text.to_string())),
-            Some((at, _)) => self.wrong(at, key, "a text in quotes"),
-        }
+        self.get(key, "a text in quotes", text)
     }
 
     /// A text that must be there.
@@ -111,72 +114,47 @@ impl<'a> Section<'a> {
 
     /// A switch; off unless given.
     pub fn flag(&self, key: &str) -> Read<bool> {
-        match self.value(key) {
-            None => Ok(false),
-            Some((_, DeValue::Boolean(x))) => Ok(*x),
-            Some((at, _)) => self.wrong(at, key, "true or false"),
-        }
+        Ok(self.get(key, "true or false", DeValue::as_bool)?.unwrap_or(false))
     }
 
     /// A whole number from `least` to `most`.
     pub fn count(&self, key: &str, least: u64, most: u64) -> Read<Option<u64>> {
-        let Some((at, value)) = self.value(key) else { return Ok(None) };
-        match whole(value) {
-            Some(n) if (least..=most).contains(&n) => Ok(Some(n)),
-            _ => self.wrong(at, key, &format!("a whole number from {least} to {most}")),
-        }
+        let inside = |value| number(value).filter(|n| (least..=most).contains(n));
+        self.get(key, &format!("a whole number from {least} to {most}"), inside)
     }
 
     /// A number.
     pub fn real(&self, key: &str) -> Read<Option<f64>> {
-        let Some((at, value)) = self.value(key) else { return Ok(None) };
-        number(value).map_or_else(|| self.wrong(at, key, "a number"), |x| Ok(Some(x)))
+        self.get(key, "a number", number)
     }
 
     /// A list of numbers; `nan` stands for one that is missing.
     pub fn reals(&self, key: &str) -> Read<Vec<f64>> {
-        self.list(key, "a list of numbers", number)
+        Ok(self.get(key, "a list of numbers", |value| list(value, number))?.unwrap_or_default())
     }
 
     /// A list of texts.
     pub fn texts(&self, key: &str) -> Read<Vec<String>> {
-        self.list(key, "a list of texts in quotes", |value| match value {
-            DeValue::String(text) => Some(text.to_string()),
-            _ => None,
-        })
+        Ok(self.get(key, "a list of texts in quotes", |value| list(value, text))?.unwrap_or_default())
     }
 
-    fn list<T>(&self, key: &str, wanted: &str, read: impl Fn(&DeValue<'_>) -> Option<T>) -> Read<Vec<T>> {
-        let Some((at, value)) = self.value(key) else { return Ok(Vec::new()) };
-        let DeValue::Array(values) = value else { return self.wrong(at, key, wanted) };
-        let read = values.iter().map(|value| read(value.get_ref())).collect::<Option<Vec<T>>>();
-        read.map_or_else(|| self.wrong(at, key, wanted), Ok)
-    }
-
-    /// Seeds: a list, or a number n for 1 … n.
-    pub fn seeds(&self, key: &str) -> Read<Option<Vec<u64>>> {
-        let wanted = "a list of whole numbers, or how many seeds (1 to 1000)";
-        let seeds: Vec<u64> = match self.value(key) {
-            None => return Ok(None),
-            Some((_, DeValue::Array(_))) => self.list(key, wanted, whole)?,
-            Some((at, value)) => match whole(value) {
-                Some(n) if (1..=1000).contains(&n) => (1..=n).collect(),
-                _ => return self.wrong(at, key, wanted),
-            },
+    /// Seeds: a list, or a number n for 1 … n; the first alone unless given.
+    pub fn seeds(&self) -> Read<Vec<u64>> {
+        let read = |value| match list(value, number) {
+            None => number(value).filter(|n| (1..=1000).contains(n)).map(|n| (1..=n).collect()),
+            seeds => seeds.filter(|seeds| !seeds.is_empty()),
         };
-        let at = self.value(key).map_or(self.at, |(at, _)| at);
-        let repeated = seeds.iter().enumerate().find(|(i, seed)| seeds[..*i].contains(seed));
-        match repeated {
-            _ if seeds.is_empty() => self.wrong(at, key, wanted),
-            Some((_, seed)) => self.source.refuse(at, format!("{key}: {seed} stands there twice; leave one out")),
-            None => Ok(Some(seeds)),
+        let wanted = "a list of whole numbers, or how many seeds (1 to 1000)";
+        let seeds = self.get("seeds", wanted, read)?.unwrap_or_else(|| vec![1]);
+        match seeds.iter().enumerate().find(|(i, seed)| seeds[..*i].contains(seed)) {
+            Some((_, seed)) => self.refuse_at("seeds", format!("seeds: {seed} stands there twice; leave one out")),
+            None => Ok(seeds),
         }
     }
 
     /// A table of settings, as typed; empty if there is none.
     pub fn settings(&self, key: &str) -> Read<Vec<Typed>> {
-        let Some((at, value)) = self.value(key) else { return Ok(Vec::new()) };
-        let DeValue::Table(table) = value else { return self.wrong(at, key, "a table of settings") };
+        let Some(table) = self.get(key, "a table of settings", DeValue::as_table)? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         typed::flatten("", table, &|at| self.source.place(at), &mut found)?;
         found.sort_by_key(|(at, _)| *at);
@@ -184,40 +162,42 @@ impl<'a> Section<'a> {
     }
 
     /// A table.
-    pub fn table(&self, key: &str) -> Read<Option<(usize, &'a DeTable<'a>)>> {
-        match self.value(key) {
-            None => Ok(None),
-            Some((at, DeValue::Table(table))) => Ok(Some((at, table))),
-            Some((at, _)) => self.wrong(at, key, "a table"),
-        }
+    pub fn table(&self, key: &str) -> Read<Option<&'a DeTable<'a>>> {
+        self.get(key, "a table", DeValue::as_table)
     }
 
-    /// A list of tables.
+    /// A table whose keys are all known, which messages call `name`.
+    pub fn inner(&self, key: &str, name: &'a str, keys: &[&str]) -> Read<Option<Self>> {
+        let at = self.value(key).map_or(self.at, |(at, _)| at);
+        self.table(key)?.map(|table| Self::new(self.source, name, table, at, keys)).transpose()
+    }
+
+    /// A list of tables, each with its place.
     pub fn tables(&self, key: &str) -> Read<Vec<(usize, &'a DeTable<'a>)>> {
-        let Some((at, value)) = self.value(key) else { return Ok(Vec::new()) };
-        let DeValue::Array(values) = value else { return self.wrong(at, key, "a list of tables") };
-        let tables = values.iter().map(|value| match value.get_ref() {
-            DeValue::Table(table) => Some((value.span().start, table)),
-            _ => None,
-        });
-        tables.collect::<Option<Vec<_>>>().map_or_else(|| self.wrong(at, key, "a list of tables"), Ok)
+        let tables = |value: &'a DeValue<'a>| {
+            let tables = value.as_array()?.iter().map(|value| Some((value.span().start, value.get_ref().as_table()?)));
+            tables.collect()
+        };
+        Ok(self.get(key, "a list of tables", tables)?.unwrap_or_default())
+    }
+
+    /// A list of tables whose keys are all known, each of which messages call `name`.
+    pub fn inners(&self, key: &str, name: &'a str, keys: &[&str]) -> Read<Vec<Self>> {
+        let tables = self.tables(key)?.into_iter();
+        tables.map(|(at, table)| Self::new(self.source, name, table, at, keys)).collect()
     }
 }
 
-/// A whole number, with all its digits.
-fn whole(value: &DeValue<'_>) -> Option<u64> {
-    match value {
-        DeValue::Integer(_) => typed::scalar(value).ok()?.0.replace('_', "").parse().ok(),
-        _ => None,
-    }
+fn text(value: &DeValue<'_>) -> Option<String> {
+    value.as_str().map(str::to_owned)
 }
 
-fn number(value: &DeValue<'_>) -> Option<f64> {
-    match value {
-        DeValue::Integer(_) | DeValue::Float(_) => {
-            let (text, _) = typed::scalar(value).ok()?;
-            text.replace('_', "").parse().ok()
-        }
-        _ => None,
-    }
+/// A number, with all its digits.
+fn number<T: FromStr>(value: &DeValue<'_>) -> Option<T> {
+    let written = typed::scalar(value).ok().filter(|(_, written)| *written == Written::Number);
+    written?.0.replace('_', "").parse().ok()
+}
+
+fn list<T>(value: &DeValue<'_>, read: impl Fn(&DeValue<'_>) -> Option<T>) -> Option<Vec<T>> {
+    value.as_array()?.iter().map(|value| read(value.get_ref())).collect()
 }

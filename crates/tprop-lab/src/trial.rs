@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+use tprop::checkpoint::store::Store;
 use tprop_report::record::Record;
 
 use super::progress::{Ended, Progress};
@@ -33,10 +34,7 @@ impl Trial {
 
     /// The settings that shape its numbers: trials that agree in them come to the same.
     pub fn shape(&self) -> String {
-        let shapes = |name: &str| !neutral(name) && self.settings.applies(name);
-        let pairs =
-            TABLE.iter().filter(|s| shapes(s.name)).map(|s| format!("{}={}\n", s.name, self.settings.text(s.name)));
-        pairs.collect()
+        key(&self.settings, |name| !neutral(name) && self.settings.applies(name))
     }
 
     /// Its settings as its process gets them: with data sets looked for in this directory first.
@@ -52,6 +50,11 @@ impl Trial {
     pub fn epochs(&self) -> u64 {
         self.settings.train().epochs as u64
     }
+}
+
+/// What some of the settings say, as one text.
+pub fn key(settings: &Settings, keep: impl Fn(&str) -> bool) -> String {
+    TABLE.iter().filter(|s| keep(s.name)).map(|s| format!("{}={}\n", s.name, settings.text(s.name))).collect()
 }
 
 /// The end of a trial's name.
@@ -74,33 +77,23 @@ pub fn merge(layers: &[&[Typed]]) -> Vec<Typed> {
     merged
 }
 
-/// What a trial's directory holds.
-#[derive(Debug)]
-pub enum Found {
-    /// Nothing, or what a run leaves that was killed before its first checkpoint.
-    Nothing,
-    /// A run that can continue, or has ended.
-    Run(Progress),
-}
-
-/// Looks into a trial's directory.
-pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
+/// How far the run in a trial's directory is that can continue, or has ended; none where there is nothing, or what a run leaves that was
+/// killed before its first checkpoint.
+pub fn look(dir: &Path, trial: &Trial) -> Outcome<Option<Progress>> {
     // Settings are written last: without them the run was never begun.
     if !dir.join("settings.toml").is_file() {
-        return Ok(Found::Nothing);
+        return Ok(None);
     }
     agree(dir, trial)?;
     // One that has ended is known by its record, even if its weights were removed; any other needs something to continue from.
-    let resumable = has_checkpoint(dir);
+    // The first checkpoint is written before the first update, and after everything else that a run consists of.
+    let resumable = Store::open(dir.join("checkpoints")).steps().is_ok_and(|steps| !steps.is_empty());
     let path = dir.join("record.jsonl");
     if !resumable && !path.is_file() {
-        return Ok(Found::Nothing);
+        return Ok(None);
     }
-    match Record::read_whole(&path).map(Progress::from) {
-        Ok(progress) if !resumable && progress.ended.is_none() => Ok(Found::Nothing),
-        Ok(progress) => Ok(Found::Run(progress)),
-        Err(e) => Err(unusable(&path, &format!("cannot be read ({e})"))),
-    }
+    let record = Record::read_whole(&path).map_err(|e| unusable(&path, &format!("cannot be read ({e})")))?;
+    Ok(Some(Progress::from(record)).filter(|progress| resumable || progress.ended.is_some()))
 }
 
 /// A trial that came to a bad end which was noted elsewhere, with what its record tells, if there is one.
@@ -130,18 +123,6 @@ fn agree(dir: &Path, trial: &Trial) -> Outcome {
         true => Ok(()),
         false => Err(unusable(&path, &format!("this run was made with other settings ({})", differ.join(", ")))),
     }
-}
-
-/// The first checkpoint is written before the first update, and after everything else that a run consists of.
-fn has_checkpoint(dir: &Path) -> bool {
-    let entries = fs::read_dir(dir.join("checkpoints"));
-    entries.is_ok_and(|entries| {
-        entries.flatten().any(|e| {
-            let name = e.file_name();
-            let name = name.to_string_lossy();
-            name.starts_with("step-") && name.ends_with(".safetensors")
-        })
-    })
 }
 
 /// Removes what a run left, unless a process is at work on it; says whether it could.
@@ -202,7 +183,7 @@ mod tests {
         let later = text.replace("keep = 3", "keep = 9").replace("staleness = 0\n", "");
         for text in [&text, &later] {
             fs::write(dir.join("settings.toml"), text).unwrap();
-            assert!(matches!(look(dir, &one), Ok(Found::Nothing)));
+            assert!(matches!(look(dir, &one), Ok(None)));
             assert_eq!(end(dir).unwrap(), diverged);
         }
         for (from, to) in [("hidden = 8", "hidden = 9"), ("lr = 0.05", "lr = 0.06"), ("embed = 8\n", "")] {

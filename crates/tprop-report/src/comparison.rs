@@ -70,7 +70,7 @@ fn dots(runs: &[RunData], groups: &[Group<'_>]) -> Option<Figure> {
     let (rules, below) = reference(runs, rows.iter().map(|r| r.mean));
     caption += &below;
     let plot = Dots { title: "Best validation perplexity".into(), x: "perplexity".into(), rows, rules };
-    Some(Figure { name: "comparison".into(), caption, plot: Box::new(plot) })
+    Some(Figure::new("comparison", caption, plot))
 }
 
 /// Perplexity against the number with the most values that every run has; a curve for each combination of the other settings.
@@ -108,14 +108,14 @@ fn over_one(runs: &[RunData], groups: &[Group<'_>], axes: &[Varying]) -> Option<
         title: format!("Validation against {}", x.short().replace('_', " ")),
         x: x.name.clone(),
         whole: x.values.iter().all(|v| v.parse::<u64>().is_ok()),
-        x_ratio: 3.0,
+        x_ratio: Some(3.0),
         ticks: if x.values.len() <= 8 { x.values.iter().filter_map(|v| number(v)).collect() } else { Vec::new() },
         y: "best perplexity".into(),
         series,
         rules,
     };
     let caption = if seeds { "Mean over seeds, bars: ± sample deviation." } else { "" };
-    Some(Figure { name: "figure".into(), caption: format!("{caption}{below}").trim().to_owned(), plot: Box::new(plot) })
+    Some(Figure::new("figure", format!("{caption}{below}").trim(), plot))
 }
 
 /// The two numbers with the most values, once for each combination of the words.
@@ -166,7 +166,7 @@ fn heat_maps(groups: &[Group<'_>], axes: &[Varying]) -> Vec<Figure> {
             tiles,
         };
         let file = if several { format!("heat-{}", i + 1) } else { "heat".to_owned() };
-        Figure { name: file, caption, plot: Box::new(plot) }
+        Figure::new(file, caption, plot)
     });
     maps.collect()
 }
@@ -217,5 +217,5 @@ fn parallel(runs: &[RunData], axes: &[Varying]) -> Option<Figure> {
     if kept.len() < axes.len() {
         caption += &format!(" {} of {} settings that vary.", kept.len(), axes.len());
     }
-    Some(Figure { name: "parallel".into(), caption, plot: Box::new(plot) })
+    Some(Figure::new("parallel", caption, plot))
 }

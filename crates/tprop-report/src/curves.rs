@@ -1,5 +1,6 @@
 //! How runs went: curves over epochs and tokens, perplexity by position, and the same as tables for other programs.
 
+use tprop::record::Eval;
 use tprop::vocab::printable;
 
 use crate::document::{Block, Figure, Section};
@@ -24,35 +25,32 @@ struct Over {
     caption: &'static str,
 }
 
-const fn over(
-    name: &'static str,
-    key: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    caption: &'static str,
-) -> Over {
-    Over { name, key, title, unit, caption }
-}
-
 #[rustfmt::skip]
 const PERPLEXITY: [Over; 3] = [
-    over("valid-ppl", "valid_ppl", "Validation", "perplexity", "The validation text after each epoch."),
-    over("train-ppl", "train_ppl", "Training text", "perplexity",
-        "Comparable between methods: the beginning of the training text, read like the validation text after each epoch."),
-    over("window-ppl", "window_ppl", "Training windows", "perplexity",
-        "As the objective saw them: each window before its own update, under target propagation from states that the optimiser has moved."),
+    Over { name: "valid-ppl", key: "valid_ppl", title: "Validation", unit: "perplexity",
+        caption: "The validation text after each epoch." },
+    Over { name: "train-ppl", key: "train_ppl", title: "Training text", unit: "perplexity",
+        caption: "Comparable between methods: the beginning of the training text, read like the validation text after each epoch." },
+    Over { name: "window-ppl", key: "window_ppl", title: "Training windows", unit: "perplexity",
+        caption: "As the objective saw them: each window before its own update, under target propagation from states that the optimiser has moved." },
 ];
 
 #[rustfmt::skip]
 const COUPLING: [Over; 7] = [
-    over("residual", "residual_relative", "Relative residual", "mean ‖r‖ / mean ‖s‖",
-        "How far blocks end from the states that they should end in: 0 is the recurrence itself."),
-    over("residual-max", "residual_max", "Largest residual", "‖r‖", "The worst block of the epoch."),
-    over("duals", "dual_norm", "Duals", "mean ‖u‖", "0 under the penalty method."),
-    over("penalty", "penalty", "Penalty", "nats per token", "Mean C, as it is added to the loss."),
-    over("state-move", "state_move", "Movement of states", "‖Δs‖", "How far a state moves in its window, on the mean."),
-    over("objective", "objective", "Objective", "nats per token", "Loss and penalty together."),
-    over("lambda", "lambda", "λ", "λ", "Weight of the coupling."),
+    Over { name: "residual", key: "residual_relative", title: "Relative residual", unit: "mean ‖r‖ / mean ‖s‖",
+        caption: "How far blocks end from the states that they should end in: 0 is the recurrence itself." },
+    Over { name: "residual-max", key: "residual_max", title: "Largest residual", unit: "‖r‖",
+        caption: "The worst block of the epoch." },
+    Over { name: "duals", key: "dual_norm", title: "Duals", unit: "mean ‖u‖",
+        caption: "0 under the penalty method." },
+    Over { name: "penalty", key: "penalty", title: "Penalty", unit: "nats per token",
+        caption: "Mean C, as it is added to the loss." },
+    Over { name: "state-move", key: "state_move", title: "Movement of states", unit: "‖Δs‖",
+        caption: "How far a state moves in its window, on the mean." },
+    Over { name: "objective", key: "objective", title: "Objective", unit: "nats per token",
+        caption: "Loss and penalty together." },
+    Over { name: "lambda", key: "lambda", title: "λ", unit: "λ",
+        caption: "Weight of the coupling." },
 ];
 
 /// Groups with their colours.
@@ -94,72 +92,45 @@ fn best_groups<'a>(groups: &'a [Group<'a>]) -> Vec<(usize, &'a Group<'a>)> {
     all.into_iter().enumerate().collect()
 }
 
-/// A plot of curves, one for each group.
-struct Curves {
-    title: &'static str,
-    x: String,
-    whole: bool,
-    y: &'static str,
-}
-
-impl Curves {
-    /// `of` gives x and y of a run, `tip` says them.
-    fn draw(
-        self,
-        groups: &Shown<'_>,
-        of: impl Fn(&RunData) -> Vec<(f64, f64)> + Copy,
-        tip: impl Fn(f64, String) -> String,
-    ) -> Lines {
-        let each = groups.iter().map(|(style, group)| {
-            let points = mean_curve(&group.runs, POINTS, of).into_iter().map(|(x, spread)| Point {
-                x,
-                y: spread.mean,
-                deviation: spread.deviation,
-                tip: format!("{}\n{}", printable(&group.name), tip(x, spread.said(short))),
-            });
-            // A run that is alone needs no name beside its curve.
-            let name = if groups.len() > 1 { group.name.clone() } else { String::new() };
-            Series { name, style: *style, points: points.collect() }
+/// A curve for each group: `of` gives x and y of a run, `tip` says them.
+fn series(
+    groups: &Shown<'_>,
+    of: impl Fn(&RunData) -> Vec<(f64, f64)> + Copy,
+    tip: impl Fn(f64, String) -> String,
+) -> Vec<Series> {
+    let each = groups.iter().map(|(style, group)| {
+        let points = mean_curve(&group.runs, POINTS, of).into_iter().map(|(x, spread)| Point {
+            x,
+            y: spread.mean,
+            deviation: spread.deviation,
+            tip: format!("{}\n{}", printable(&group.name), tip(x, spread.said(short))),
         });
-        Lines {
-            title: self.title.into(),
-            x: self.x,
-            whole: self.whole,
-            x_ratio: f64::INFINITY,
-            ticks: Vec::new(),
-            y: self.y.into(),
-            series: each.filter(|s| !s.points.is_empty()).collect(),
-            rules: Vec::new(),
-        }
-    }
-}
-
-fn figure(name: &str, caption: String, plot: Lines) -> Option<Figure> {
-    Some(Figure { name: name.into(), caption, plot: Box::new(plot) })
+        // A run that is alone needs no name beside its curve.
+        let name = if groups.len() > 1 { group.name.clone() } else { String::new() };
+        Series { name, style: *style, points: points.collect() }
+    });
+    each.filter(|s| !s.points.is_empty()).collect()
 }
 
 fn over_epochs(over: &Over, runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {
     let of = |run: &RunData| -> Vec<(f64, f64)> {
         run.record.evals.iter().filter_map(|e| Some((e.epoch as f64, e.number(over.key)?))).collect()
     };
-    let curves = Curves { title: over.title, x: "epoch".into(), whole: true, y: over.unit };
-    let mut plot = curves.draw(groups, of, |x, y| format!("epoch {x}: {} {y}", over.title.to_lowercase()));
-    let values = || plot.series.iter().flat_map(|s| &s.points).map(|p| p.y);
+    let series = series(groups, of, |x, y| format!("epoch {x}: {} {y}", over.title.to_lowercase()));
+    let values = || series.iter().flat_map(|s| &s.points).map(|p| p.y);
     let first = values().next()?;
     // A curve that never moves is not worth a picture: duals of the penalty method, a constant λ.
     if values().all(|y| y == first) && COUPLING.iter().any(|c| c.key == over.key) {
         return None;
     }
-    let mut caption = over.caption.to_owned();
-    if over.key == "valid_ppl" {
-        let (rules, below) = reference(runs, values());
-        plot.rules = rules;
-        caption += &below;
-    }
+    let (rules, below) = if over.key == "valid_ppl" { reference(runs, values()) } else { Default::default() };
+    let mut caption = format!("{}{below}", over.caption);
     if runs.iter().any(|run| run.record.evals.len() > POINTS) {
         caption += &format!(" At most {POINTS} points, each a mean of neighbouring epochs.");
     }
-    figure(over.name, caption, plot)
+    let (title, y) = (over.title.into(), over.unit.into());
+    let plot = Lines { title, x: "epoch".into(), whole: true, y, series, rules, ..Lines::default() };
+    Some(Figure::new(over.name, caption, plot))
 }
 
 fn over_tokens(runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {
@@ -169,16 +140,16 @@ fn over_tokens(runs: &[RunData], groups: &Shown<'_>) -> Option<Figure> {
         let steps = run.record.steps.iter().filter(|s| s.nats.is_finite());
         steps.map(|s| (s.tokens as f64 / unit, s.nats)).collect()
     };
-    let x = format!("tokens seen ({words})");
-    let curves = Curves { title: "Loss while training", x, whole: false, y: "nats per token" };
-    let plot = curves.draw(groups, of, |x, y| format!("{} tokens: {y} nats", grouped((x * unit).round() as u64)));
-    if plot.series.is_empty() {
+    let series = series(groups, of, |x, y| format!("{} tokens: {y} nats", grouped((x * unit).round() as u64)));
+    if series.is_empty() {
         return None;
     }
     let caption = format!(
         "Means over the windows since the step event before; a curve has at most {POINTS} points, each a mean of neighbours."
     );
-    figure("loss", caption, plot)
+    let (x, y) = (format!("tokens seen ({words})"), "nats per token".into());
+    let plot = Lines { title: "Loss while training".into(), x, y, series, ..Lines::default() };
+    Some(Figure::new("loss", caption, plot))
 }
 
 fn by_position(groups: &Shown<'_>) -> Option<Figure> {
@@ -187,53 +158,43 @@ fn by_position(groups: &Shown<'_>) -> Option<Figure> {
         let finite = list.iter().take_while(|y| y.is_finite());
         finite.enumerate().map(|(i, y)| (i as f64 + 1.0, *y)).collect()
     };
-    let x = "position in the block".into();
-    let curves = Curves { title: "Training windows by position", x, whole: true, y: "perplexity" };
-    let plot = curves.draw(groups, of, |x, y| format!("position {x}: perplexity {y}"));
+    let series = series(groups, of, |x, y| format!("position {x}: perplexity {y}"));
     // One position has nothing beside it.
-    if plot.series.iter().all(|s| s.points.len() < 2) {
+    if series.iter().all(|s| s.points.len() < 2) {
         return None;
     }
     let caption =
         "In the epoch of the best evaluation. A block that begins in a poor state pays for it at its first positions.";
-    figure("positions", caption.into(), plot)
+    let (title, x) = ("Training windows by position".into(), "position in the block".into());
+    let plot = Lines { title, x, whole: true, y: "perplexity".into(), series, ..Lines::default() };
+    Some(Figure::new("positions", caption, plot))
 }
 
-/// Every evaluation of every run.
-pub fn evaluations(runs: &[RunData]) -> Table {
-    every("evaluations", runs, |run| &run.record.evals)
+/// Every evaluation, every step event and every perplexity by position, each as a table for other programs.
+pub fn tables(runs: &[RunData]) -> Vec<Table> {
+    let positions = |eval: &Eval| -> Vec<Row> {
+        let each = eval.window_ppl_by_position.iter().take_while(|y| y.is_finite()).enumerate();
+        let epoch = eval.epoch as f64;
+        each.map(|(i, y)| vec![("epoch", epoch), ("position", (i + 1) as f64), ("window_ppl", *y)]).collect()
+    };
+    let tables = [
+        every("evaluations", runs, |run| run.record.evals.iter().map(Numbers::numbers).collect()),
+        every("steps", runs, |run| run.record.steps.iter().map(Numbers::numbers).collect()),
+        every("positions", runs, |run| run.record.evals.iter().flat_map(positions).collect()),
+    ];
+    tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
 }
 
-/// Every step event of every run.
-pub fn steps(runs: &[RunData]) -> Table {
-    every("steps", runs, |run| &run.record.steps)
-}
+/// Numbers with their names.
+type Row = Vec<(&'static str, f64)>;
 
-fn every<'a, E: Numbers + 'a>(name: &str, runs: &'a [RunData], of: impl Fn(&'a RunData) -> &'a [E]) -> Table {
-    type Row<'a> = (&'a str, Vec<(&'static str, f64)>);
-    let each = |run: &'a RunData| of(run).iter().map(|event| (run.name.as_str(), event.numbers()));
-    let rows: Vec<Row<'a>> = runs.iter().flat_map(each).collect();
-    let mut fields = vec![words("run", "run", |row: &Row<'_>| row.0.to_owned())];
-    for (i, (key, _)) in rows.first().map_or(&[][..], |row| &row.1).iter().enumerate() {
-        let number = move |row: &Row<'_>| Some(row.1[i].1).filter(|x| x.is_finite());
+fn every(name: &str, runs: &[RunData], of: impl Fn(&RunData) -> Vec<Row>) -> Table {
+    let each = |run: &RunData| of(run).into_iter().map(|numbers| (run.name.clone(), numbers)).collect::<Vec<_>>();
+    let rows: Vec<(String, Row)> = runs.iter().flat_map(each).collect();
+    let mut fields = vec![words("run", "run", |(run, _): &(String, Row)| run.clone())];
+    for (i, (key, _)) in rows.first().map_or(&[][..], |(_, numbers)| numbers).iter().enumerate() {
+        let number = move |(_, numbers): &(String, Row)| Some(numbers[i].1).filter(|x| x.is_finite());
         fields.push(numbers(key, key, number, |x| x.to_string()));
     }
     Table::of(name, "", fields, &rows).without_empty_columns()
-}
-
-/// Perplexity by position of every evaluation.
-pub fn positions(runs: &[RunData]) -> Table {
-    type Row<'a> = (&'a str, u64, usize, f64);
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for (run, eval) in runs.iter().flat_map(|run| run.record.evals.iter().map(move |eval| (run, eval))) {
-        let each = eval.window_ppl_by_position.iter().take_while(|y| y.is_finite()).enumerate();
-        rows.extend(each.map(|(i, y)| (run.name.as_str(), eval.epoch, i + 1, *y)));
-    }
-    let fields = vec![
-        words("run", "run", |row: &Row<'_>| row.0.to_owned()),
-        numbers("epoch", "epoch", |row: &Row<'_>| Some(row.1 as f64), |x| x.to_string()),
-        numbers("position", "position", |row: &Row<'_>| Some(row.2 as f64), |x| x.to_string()),
-        numbers("window_ppl", "window_ppl", |row: &Row<'_>| Some(row.3), |x| x.to_string()),
-    ];
-    Table::of("positions", "", fields, &rows)
 }

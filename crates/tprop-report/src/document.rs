@@ -60,31 +60,35 @@ pub struct Figure {
     pub plot: Box<dyn Plot>,
 }
 
+impl Figure {
+    /// A plot with its words.
+    pub fn new(name: impl Into<String>, caption: impl Into<String>, plot: impl Plot + 'static) -> Self {
+        Self { name: name.into(), caption: caption.into(), plot: Box::new(plot) }
+    }
+}
+
 impl Document {
     /// All plots, wherever they stand.
-    pub fn figures<'a>(&'a self) -> Vec<&'a Figure> {
-        let of = |block: &'a Block| if let Block::Figures(figures) = block { &figures[..] } else { &[] };
-        self.blocks().into_iter().flat_map(of).collect()
+    pub fn figures(&self) -> impl Iterator<Item = &Figure> {
+        self.blocks().flat_map(|block| if let Block::Figures(figures) = block { &figures[..] } else { &[] })
     }
 
     /// All tables, wherever they stand.
-    pub fn tables<'a>(&'a self) -> Vec<&'a Table> {
-        let of = |block: &'a Block| if let Block::Table(table) = block { Some(table) } else { None };
-        self.blocks().into_iter().filter_map(of).chain(&self.data).collect()
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        let tables = self.blocks().filter_map(|block| if let Block::Table(table) = block { Some(table) } else { None });
+        tables.chain(&self.data)
     }
 
-    /// All blocks, those that are folded included.
-    fn blocks(&self) -> Vec<&Block> {
-        fn walk<'a>(blocks: &'a [Block], found: &mut Vec<&'a Block>) {
-            for block in blocks {
-                found.push(block);
-                if let Block::Folded(_, inner) = block {
-                    walk(inner, found);
-                }
-            }
-        }
-        let mut found = Vec::new();
-        self.sections.iter().for_each(|section| walk(&section.blocks, &mut found));
-        found
+    fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.sections.iter().flat_map(|section| unfolded(&section.blocks))
     }
+}
+
+/// Blocks with those that are folded in their places.
+fn unfolded(blocks: &[Block]) -> Vec<&Block> {
+    let each = blocks.iter().flat_map(|block| match block {
+        Block::Folded(_, inner) => unfolded(inner),
+        block => vec![block],
+    });
+    each.collect()
 }

@@ -46,11 +46,8 @@ struct Trial {
 pub fn find(found: &[(PathBuf, String)], problems: &mut Vec<String>) -> Vec<(PathBuf, Experiment)> {
     let mut experiments = Vec::new();
     let mut looked = HashSet::new();
-    for dir in found.iter().filter_map(|(run, _)| home(run)).filter(|dir| looked.insert(*dir)) {
-        let path = dir.join("table.json");
-        if !path.is_file() {
-            continue;
-        }
+    let homes = found.iter().filter_map(|(run, _)| home(run)).filter(|dir| looked.insert(*dir));
+    for (dir, path) in homes.map(|dir| (dir, dir.join("table.json"))).filter(|(_, path)| path.is_file()) {
         match read(&path) {
             Ok(experiment) => experiments.push((dir.to_owned(), experiment)),
             Err(why) => problems

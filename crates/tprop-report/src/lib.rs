@@ -98,8 +98,8 @@ pub fn write(
     let folder = out.join(FOLDER);
     let mut files = vec![(out.join("report.html"), html::page(&document))];
     files.push((out.join("report.md"), markdown::text(&document, FOLDER)));
-    files.extend(document.figures().iter().map(|f| (folder.join(format!("{}.svg", f.name)), f.plot.file())));
-    files.extend(document.tables().iter().map(|t| (folder.join(format!("{}.csv", t.name)), t.csv("\n"))));
+    files.extend(document.figures().map(|f| (folder.join(format!("{}.svg", f.name)), f.plot.file())));
+    files.extend(document.tables().map(|t| (folder.join(format!("{}.csv", t.name)), t.csv("\n"))));
     check_ours(&files)?;
     replace(&folder, &files)?;
     let files: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();

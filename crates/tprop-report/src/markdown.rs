@@ -1,58 +1,35 @@
 //! A document as Markdown, for a README or a review; plots are links to their files.
 
-use std::fmt::Write as _;
-
-use crate::document::{Block, Document};
+use crate::document::{Block, Document, Figure, Section};
 use crate::text::{markdown, markdown_code};
 
 /// The text; files of plots and tables lie in `folder`.
 pub fn text(document: &Document, folder: &str) -> String {
     let mut out = format!("# {}\n\n{}\n\n", markdown(&document.title), markdown(&document.lead));
     if !document.commands.is_empty() {
-        let _ = writeln!(out, "{}", markdown_code(&document.commands.join("\n")));
+        out += &format!("{}\n", markdown_code(&document.commands.join("\n")));
     }
     if !document.problems.is_empty() {
-        out.push_str("## Could not be read\n\n");
-        for problem in &document.problems {
-            let _ = writeln!(out, "- {}", markdown(problem));
-        }
-        out.push('\n');
+        let problems = document.problems.iter().map(|problem| format!("- {}\n", markdown(problem)));
+        out += &format!("## Could not be read\n\n{}\n", problems.collect::<String>());
     }
-    for section in &document.sections {
-        let _ = writeln!(out, "## {}\n", markdown(&section.title));
-        blocks(&mut out, &section.blocks, folder);
-    }
+    let section = |section: &Section| format!("## {}\n\n{}", markdown(&section.title), blocks(&section.blocks, folder));
+    out.extend(document.sections.iter().map(section));
     out
 }
 
-fn blocks(out: &mut String, list: &[Block], folder: &str) {
-    for block in list {
-        match block {
-            Block::Heading(text) => {
-                let _ = writeln!(out, "### {}\n", markdown(text));
-            }
-            Block::Text(text) => {
-                let _ = writeln!(out, "{}\n", markdown(text));
-            }
-            Block::Table(table) => {
-                let _ = writeln!(out, "{}", table.markdown());
-                if !table.title.is_empty() {
-                    let _ = writeln!(out, "{}\n", markdown(&table.title));
-                }
-            }
-            Block::Figures(figures) => {
-                for figure in figures {
-                    let _ = writeln!(out, "![{}]({folder}/{}.svg)\n", markdown(&figure.caption), figure.name);
-                }
-            }
-            Block::Code(title, text) => {
-                let _ = writeln!(out, "### {}\n\n{}", markdown(title), markdown_code(text));
-            }
-            Block::Folded(title, inner) => {
-                let _ = writeln!(out, "<details><summary>{}</summary>\n", markdown(title));
-                blocks(out, inner, folder);
-                out.push_str("</details>\n\n");
-            }
+fn blocks(list: &[Block], folder: &str) -> String {
+    let figure = |f: &Figure| format!("![{}]({folder}/{}.svg)\n\n", markdown(&f.caption), f.name);
+    let each = list.iter().map(|block| match block {
+        Block::Heading(text) => format!("### {}\n\n", markdown(text)),
+        Block::Text(text) => format!("{}\n\n", markdown(text)),
+        Block::Table(table) if table.title.is_empty() => format!("{}\n", table.markdown()),
+        Block::Table(table) => format!("{}\n{}\n\n", table.markdown(), markdown(&table.title)),
+        Block::Figures(figures) => figures.iter().map(figure).collect(),
+        Block::Code(title, text) => format!("### {}\n\n{}\n", markdown(title), markdown_code(text)),
+        Block::Folded(title, inner) => {
+            format!("<details><summary>{}</summary>\n\n{}</details>\n\n", markdown(title), blocks(inner, folder))
         }
-    }
+    });
+    each.collect()
 }

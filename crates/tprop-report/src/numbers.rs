@@ -5,14 +5,8 @@ use serde::Serialize;
 /// A whole number with commas: 1,234,567.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(c);
-    }
-    text
+    let (first, rest) = digits.split_at((digits.len() - 1) % 3 + 1);
+    rest.as_bytes().chunks(3).fold(first.to_owned(), |text, three| text + "," + &String::from_utf8_lossy(three))
 }
 
 /// A size in memory: 1.5 GB.

@@ -33,14 +33,13 @@ pub fn document(title: &str, commands: &[String], runs: &[RunData], problems: &[
     } else if seeds > 1 {
         lead += &format!(" in {} groups of up to {seeds} seeds", groups.len());
     }
-    let data = vec![curves::evaluations(runs), curves::steps(runs), curves::positions(runs)];
     Document {
         title: title.to_owned(),
         lead: lead + ".",
         commands: commands.to_vec(),
         problems: problems.to_vec(),
         sections,
-        data: data.into_iter().filter(|t| !t.rows.is_empty()).collect(),
+        data: curves::tables(runs),
     }
 }
 

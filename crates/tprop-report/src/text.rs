@@ -46,9 +46,8 @@ pub fn markdown(text: &str) -> String {
 /// A block of code in Markdown, with a fence that its text cannot close.
 pub fn markdown_code(text: &str) -> String {
     let body: Vec<String> = lines(text).map(printable).collect();
-    let longest = body.iter().map(|l| l.chars().take_while(|c| *c == '`').count()).max().unwrap_or(0);
-    let trimmed = body.iter().map(|l| l.trim_start().chars().take_while(|c| *c == '`').count()).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(trimmed).max(2) + 1);
+    let longest = body.iter().map(|l| l.trim_start().chars().take_while(|c| *c == '`').count()).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence}text\n{}\n{fence}\n", body.join("\n"))
 }
 

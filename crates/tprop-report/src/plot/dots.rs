@@ -59,7 +59,7 @@ impl Plot for Dots {
             canvas.line("grid", (xs.at(x), top), (xs.at(x), bottom));
             canvas.text("tick", (xs.at(x), bottom + 17.0), Hang::Middle, &text);
         }
-        let unit = if xs.is_log() { format!("{}, logarithmic", self.x) } else { self.x.clone() };
+        let unit = if xs.log { format!("{}, logarithmic", self.x) } else { self.x.clone() };
         canvas.text("unit", (right, bottom + 34.0), Hang::End, &unit);
         for (x, name) in &self.rules {
             canvas.line("rule", (xs.at(*x), top - 6.0), (xs.at(*x), bottom));

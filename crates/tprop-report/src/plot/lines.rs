@@ -28,7 +28,7 @@ pub struct Series {
 }
 
 /// Curves over one axis.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lines {
     /// What is seen.
     pub title: String,
@@ -36,8 +36,8 @@ pub struct Lines {
     pub x: String,
     /// Only whole numbers below it.
     pub whole: bool,
-    /// The horizontal axis is logarithmic where its ends are further apart than this.
-    pub x_ratio: f64,
+    /// The horizontal axis is logarithmic where its ends are further apart than this; never without it.
+    pub x_ratio: Option<f64>,
     /// Numbers to write below it, if not round ones.
     pub ticks: Vec<f64>,
     /// The vertical axis with its unit.
@@ -75,8 +75,9 @@ impl Plot for Lines {
         let mut canvas = Canvas::new(width, bottom + 42.0 + legend as f64 * LINE + if legend > 0 { 8.0 } else { 0.0 });
 
         let all = || self.series.iter().flat_map(|s| &s.points);
-        let xs = Scale::fit(all().map(|p| p.x), left, width - right, self.x_ratio).padded(0.02);
-        let xs = if self.whole { xs.whole() } else { xs };
+        let mut xs =
+            Scale::fit(all().map(|p| p.x), left, width - right, self.x_ratio.unwrap_or(f64::INFINITY)).padded(0.02);
+        xs.whole = self.whole;
         let heights = all().flat_map(|p| {
             let d = p.deviation.unwrap_or(0.0);
             [p.y - d, p.y, p.y + d]
@@ -84,7 +85,7 @@ impl Plot for Lines {
         let heights = heights.chain(self.rules.iter().map(|r| r.0));
         let ys = Scale::fit(heights, bottom, top, 3.0).padded(0.05);
 
-        let unit = if ys.is_log() { format!("{}, logarithmic", self.y) } else { self.y.clone() };
+        let unit = if ys.log { format!("{}, logarithmic", self.y) } else { self.y.clone() };
         canvas.head(&self.title, &unit);
         for (y, text) in ys.ticks(5) {
             let at = ys.at(y);
@@ -144,21 +145,16 @@ impl Lines {
 
     /// Each name at the height of its curve's end, pushed apart where they would overlap.
     fn names_beside(&self, canvas: &mut Canvas, xs: &Scale, ys: &Scale, (top, bottom): (f64, f64), x: f64) {
-        let mut names: Vec<(f64, usize)> = Vec::new();
-        for (number, series) in self.series.iter().enumerate() {
-            if let Some(last) = series.points.last() {
-                names.push((ys.at(last.y), number));
-            }
-        }
-        names.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let wanted: Vec<f64> = names.iter().map(|n| n.0).collect();
-        for ((_, number), at) in names.iter().zip(spread(&wanted, LINE, top, bottom)) {
-            let series = &self.series[*number];
-            let last = series.points.last().expect("it has an end");
+        let numbered = self.series.iter().enumerate();
+        let ends = numbered.filter_map(|(number, series)| Some((number, series, series.points.last()?)));
+        let mut ends: Vec<_> =
+            ends.map(|(n, series, last)| (n, series, (xs.at(last.x) + 4.0, ys.at(last.y)))).collect();
+        ends.sort_by(|a, b| a.2.1.total_cmp(&b.2.1));
+        let wanted: Vec<f64> = ends.iter().map(|(_, _, end)| end.1).collect();
+        for ((number, series, end), at) in ends.into_iter().zip(spread(&wanted, LINE, top, bottom)) {
             let class = style(series.style);
             canvas.raw(&format!(r#"<g class="series {class}" data-s="{number}">"#));
             // A curve that ends far from its name has only its colour in common with it.
-            let end = (xs.at(last.x) + 4.0, ys.at(last.y));
             if end.0 > x - NEAR {
                 canvas.path("lead", &[end, (x + 4.0, at)], "", "");
             }

@@ -81,35 +81,23 @@ impl Canvas {
     }
 
     fn text(&mut self, class: &str, at: (f64, f64), hang: Hang, content: &str) {
-        let hang = match hang {
-            Hang::Start => "",
-            Hang::Middle => r#" text-anchor="middle""#,
-            Hang::End => r#" text-anchor="end""#,
-        };
-        let (x, y) = at;
-        let _ = writeln!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}"{hang}>{}</text>"#, html(content));
+        self.label(class, at, hang, content, usize::MAX);
     }
 
     /// A text that may be too long for its place: at most `most` characters of it, the whole in its title.
-    fn label(&mut self, class: &str, at: (f64, f64), hang: Hang, content: &str, most: usize) {
+    fn label(&mut self, class: &str, (x, y): (f64, f64), hang: Hang, content: &str, most: usize) {
         // Escapes count as what they are shown as.
         let content = tprop::vocab::printable(content);
         let short = cut(&content, most);
-        if short == content {
-            return self.text(class, at, hang, &content);
-        }
+        let title = if short == content { String::new() } else { format!("<title>{}</title>", html(&content)) };
         let hang = match hang {
-            Hang::Start => "start",
-            Hang::Middle => "middle",
-            Hang::End => "end",
+            Hang::Start if title.is_empty() => "",
+            Hang::Start => r#" text-anchor="start""#,
+            Hang::Middle => r#" text-anchor="middle""#,
+            Hang::End => r#" text-anchor="end""#,
         };
-        let (x, y) = at;
-        let _ = writeln!(
-            self.body,
-            r#"<text class="{class}" x="{x:.1}" y="{y:.1}" text-anchor="{hang}">{}<title>{}</title></text>"#,
-            html(&short),
-            html(&content)
-        );
+        let short = html(&short);
+        let _ = writeln!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}"{hang}>{short}{title}</text>"#);
     }
 
     fn path(&mut self, class: &str, points: &[(f64, f64)], rest: &str, title: &str) {

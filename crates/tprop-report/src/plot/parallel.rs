@@ -51,7 +51,7 @@ impl Plot for Parallel {
         canvas.head(&self.title, "");
         let step = (right - left) / self.axes.len() as f64;
         let results = Scale::fit(self.threads.iter().map(|t| t.result), bottom - 12.0, top, 3.0);
-        let places: Vec<_> = self.axes.iter().map(|axis| Places::new(axis, (bottom - 12.0, top))).collect();
+        let places: Vec<_> = self.axes.iter().map(|axis| places(axis, (bottom - 12.0, top))).collect();
 
         // The best run is drawn last, above the others.
         let mut order: Vec<&Thread> = self.threads.iter().collect();
@@ -61,7 +61,7 @@ impl Plot for Parallel {
             let mut points: Vec<(f64, f64)> = Vec::new();
             for (i, value) in thread.values.iter().enumerate() {
                 // A setting that means nothing for a run leads below the axis.
-                let y = value.as_deref().and_then(|v| places[i].at(v)).unwrap_or(bottom + 4.0);
+                let y = value.as_deref().and_then(|v| height(&places[i], v)).unwrap_or(bottom + 4.0);
                 points.push((left + step * i as f64, y));
             }
             points.push((right, results.at(thread.result)));
@@ -78,7 +78,8 @@ impl Plot for Parallel {
             let hang = if i == 0 { Hang::Start } else { Hang::Middle };
             let at = if i == 0 { (x - left, 40.0) } else { (x, 40.0 + 14.0 * (i % 2) as f64) };
             canvas.label("name", at, hang, &axis.name, (step * 1.8 / LETTER) as usize);
-            for (y, text) in places[i].written() {
+            for (value, y) in places[i].iter().step_by(places[i].len().div_ceil(WRITTEN).max(1)) {
+                let text = number(value).map_or_else(|| (*value).to_owned(), compact);
                 canvas.label("tick halo", (x - 5.0, y + 4.0), Hang::End, &text, (step / LETTER).max(4.0) as usize);
             }
         }
@@ -101,34 +102,22 @@ fn compact(x: f64) -> String {
     }
 }
 
-/// Values → heights on one axis.
-struct Places {
-    all: Vec<(String, f64)>,
+/// The values of an axis with their heights.
+fn places(axis: &ParallelAxis, (bottom, top): (f64, f64)) -> Vec<(&str, f64)> {
+    let numbers: Vec<f64> = axis.values.iter().filter_map(|v| number(v)).collect();
+    let height = |i: usize| {
+        if axis.numeric && numbers.len() == axis.values.len() {
+            Scale::fit(numbers.iter().copied(), bottom, top, 20.0).at(numbers[i])
+        } else {
+            bottom + (top - bottom) * (i as f64 + 0.5) / axis.values.len() as f64
+        }
+    };
+    axis.values.iter().enumerate().map(|(i, v)| (v.as_str(), height(i))).collect()
 }
 
-impl Places {
-    fn new(axis: &ParallelAxis, (bottom, top): (f64, f64)) -> Self {
-        let numbers: Vec<f64> = axis.values.iter().filter_map(|v| number(v)).collect();
-        let height = |i: usize| {
-            if axis.numeric && numbers.len() == axis.values.len() {
-                Scale::fit(numbers.iter().copied(), bottom, top, 20.0).at(numbers[i])
-            } else {
-                bottom + (top - bottom) * (i as f64 + 0.5) / axis.values.len() as f64
-            }
-        };
-        Self { all: axis.values.iter().enumerate().map(|(i, v)| (v.clone(), height(i))).collect() }
-    }
-
-    /// 0.10 and 0.1 are one value.
-    fn at(&self, value: &str) -> Option<f64> {
-        let exact = self.all.iter().find(|(v, _)| v == value);
-        let same = || self.all.iter().find(|(v, _)| number(v).is_some() && number(v) == number(value));
-        exact.or_else(same).map(|(_, y)| *y)
-    }
-
-    fn written(&self) -> Vec<(f64, String)> {
-        let every = self.all.len().div_ceil(WRITTEN);
-        let few = self.all.iter().step_by(every.max(1));
-        few.map(|(v, y)| (*y, number(v).map_or_else(|| v.clone(), compact))).collect()
-    }
+/// The height of a value; 0.10 and 0.1 are one value.
+fn height(places: &[(&str, f64)], value: &str) -> Option<f64> {
+    let exact = places.iter().find(|(v, _)| *v == value);
+    let same = || places.iter().find(|(v, _)| number(v).is_some() && number(v) == number(value));
+    exact.or_else(same).map(|(_, y)| *y)
 }

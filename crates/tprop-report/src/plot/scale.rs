@@ -5,9 +5,10 @@
 pub struct Scale {
     lo: f64,
     hi: f64,
-    log: bool,
+    /// Whether it is logarithmic.
+    pub log: bool,
     /// Only whole numbers are written beside it.
-    whole: bool,
+    pub whole: bool,
     from: f64,
     to: f64,
 }
@@ -43,17 +44,6 @@ impl Scale {
             (self.lo, self.hi) = ((self.lo - pad).max(floor), self.hi + pad);
         }
         self
-    }
-
-    /// Only whole numbers beside it.
-    pub fn whole(mut self) -> Self {
-        self.whole = true;
-        self
-    }
-
-    /// Whether it is logarithmic.
-    pub fn is_log(&self) -> bool {
-        self.log
     }
 
     /// The place of a number.
@@ -138,11 +128,11 @@ mod tests {
         let of = |values: &[f64], ratio| Scale::fit(values.iter().copied(), 0.0, 100.0, ratio);
         assert_eq!(texts(of(&[0.0, 1.0], 3.0), 5), ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(texts(of(&[129.0, 168.0], 3.0), 5), ["130", "140", "150", "160"]);
-        assert_eq!(texts(of(&[1.0, 2.0], 3.0).whole(), 5), ["1", "2"]);
+        assert_eq!(texts(Scale { whole: true, ..of(&[1.0, 2.0], 3.0) }, 5), ["1", "2"]);
         assert_eq!(texts(of(&[30.0, 1006.0], 3.0), 5), ["50", "100", "200", "500", "1,000"]);
         assert_eq!(texts(of(&[1e-8, 1.0], 3.0), 5), ["1e-8", "1e-6", "0.0001", "0.01", "1"]);
         assert_eq!(texts(of(&[-2.0, 2.0], 3.0), 4), ["−2", "−1", "0", "1", "2"]);
-        assert!(of(&[1.0, 4.0], 3.0).is_log() && !of(&[0.0, 4.0], 3.0).is_log() && !of(&[1.0, 2.9], 3.0).is_log());
+        assert!(of(&[1.0, 4.0], 3.0).log && !of(&[0.0, 4.0], 3.0).log && !of(&[1.0, 2.9], 3.0).log);
         assert_eq!(texts(of(&[4.0, 13.0], 3.0), 5).len(), 5);
     }
 
@@ -160,7 +150,7 @@ mod tests {
         // Records may hold anything.
         let wild = [f64::MIN, -1.0, 0.0, f64::from_bits(1), 1e-300, 1e-9, 1.0, 1e300, f64::MAX];
         for (a, b) in wild.iter().flat_map(|a| wild.map(|b| (*a, b))) {
-            let scale = Scale::fit([a, b].into_iter(), 0.0, 100.0, 3.0).padded(0.05).whole();
+            let scale = Scale { whole: true, ..Scale::fit([a, b].into_iter(), 0.0, 100.0, 3.0).padded(0.05) };
             assert!(scale.ticks(5).len() <= 60, "{a} {b}");
         }
     }
