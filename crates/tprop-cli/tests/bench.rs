@@ -22,8 +22,8 @@ fn measure(place: &Place, more: &[&str]) -> Value {
     serde_json::from_str(&ran.out).expect("one JSON line")
 }
 
-/// H·V and the cells' weights G as the issue of speed counts them: BPTT 6 (HV + G), a state step 4 (HV + G), a sweep of the
-/// init and a dual step 2 G each.
+/// Products as they are done, with H·V of the output layer and the weights I and R of the cells for inputs and for the recurrence: BPTT
+/// 6 (HV + I + R); products with inputs are done once for all passes with one θ.
 #[test]
 fn arithmetic_of_a_step() {
     let place = Place::new();
@@ -32,17 +32,21 @@ fn arithmetic_of_a_step() {
         let found = line["gflop_per_token"].as_f64().expect("a number") * 1e9;
         assert!((found - flop).abs() < 1e-6 * flop, "{found} instead of {flop}");
     };
-    let gru = 6.0 * h * h;
-    close(&measure(&place, &[]), 6.0 * (h * v + gru));
+    let (i, r) = (3.0 * h * h, 3.0 * h * h);
+    close(&measure(&place, &[]), 6.0 * (h * v + i + r));
     let lstm = 8.0 * h * h;
     close(&measure(&place, &["model.cell=lstm", "model.layers=2"]), 6.0 * (h * v + 2.0 * lstm));
+    // Forward again from each of the states; back through the inputs for θ alone; the dual step has another θ.
     let admm = ["method=btprop", "btprop.solver=admm", "btprop.init=parallel:2", "btprop.state_steps=3"];
-    close(&measure(&place, &admm), (4.0 * 3.0 + 6.0) * (h * v + gru) + 2.0 * 2.0 * gru + 2.0 * gru);
+    let passes = 2.0 * (2.0 * r) + 3.0 * (4.0 * h * v + 4.0 * r) + (6.0 * h * v + 6.0 * r + 4.0 * i) + 2.0 * (i + r);
+    close(&measure(&place, &admm), 2.0 * i + passes);
     let penalty = ["method=btprop", "btprop.solver=penalty", "btprop.init=zero"];
-    close(&measure(&place, &penalty), (4.0 + 6.0) * (h * v + gru));
-    // From held starts a state step runs back through the cells alone.
-    let reach = ["preset=reach", "btprop.state_steps=3"];
-    close(&measure(&place, &reach), 6.0 * (h * v + gru) + (3.0 + 1.0) * 2.0 * gru);
+    close(&measure(&place, &penalty), 2.0 * i + (4.0 * h * v + 4.0 * r) + (6.0 * h * v + 6.0 * r + 4.0 * i));
+    // From held starts the output layer is done once, and a state step runs back through the recurrence alone.
+    let held = |sweeps: f64, steps: f64| 6.0 * (h * v + i + r) + (sweeps + steps) * 2.0 * r;
+    close(&measure(&place, &["preset=reach", "btprop.state_steps=3"]), held(1.0, 3.0));
+    let scan = ["preset=scan", "btprop.init=carried:2", "btprop.sweep_tol=0"];
+    close(&measure(&place, &scan), held(2.0, 1.0));
     assert_eq!(place.run(&["bench", "--repeat", "0"]).code, 2);
     // Larger than any memory, and larger than the text of a calibration.
     let wide = ["method=btprop", "btprop.block=100000", "btprop.blocks=1000000", "train.streams=65536"];
