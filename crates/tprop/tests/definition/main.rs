@@ -1,7 +1,7 @@
 //! The definition: a naive twin of the methods and of the loop around them, written from docs/math.md with plain loops, against the
 //! library, for every variant: the weights after each update and every recorded quantity, in f64.
 //!
-//! `net` is sections 2 and 3 of that page, `btprop` sections 4 to 8, `bptt` and `optim` what they are named after, `run` the outer loop
+//! `net` is sections 2 and 3 of that page, `btprop` sections 4 to 8 and 13, `bptt` and `optim` what they are named after, `run` the outer loop
 //! and its records; `library` runs the same case with the library, and this file has the cases and the comparison.
 
 #[path = "../common/mod.rs"]
@@ -78,6 +78,7 @@ fn compare(case: &Case) -> BTreeSet<&'static str> {
                 same(format!("{at}: targets"), ours.sums.state, theirs.state);
                 same(format!("{at}: duals"), ours.sums.dual, theirs.dual);
                 same(format!("{at}: moved"), ours.moved, theirs.moved);
+                assert_eq!(ours.sweeps, theirs.sweeps, "{at}: sweeps");
                 same(format!("{at}: penalty"), ours.sums.penalty, theirs.penalty);
                 same(format!("{at}: objective"), ours.objective, theirs.objective);
             }
