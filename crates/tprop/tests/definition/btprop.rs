@@ -189,9 +189,8 @@ impl Btprop {
 
     /// Rows that are tied to a target.
     fn tied_rows(&self) -> Vec<usize> {
-        let all = self.config.last != Last::None
-            || self.config.loss == LossOn::Free
-            || self.config.pulls == Pulls::Stored;
+        let all =
+            self.config.last != Last::None || self.config.loss == LossOn::Free || self.config.pulls == Pulls::Stored;
         (0..self.rows()).filter(|&q| all || self.inside(q)).collect()
     }
 
@@ -586,6 +585,9 @@ impl Btprop {
             if self.config.starts == Starts::Moving {
                 present = self.starts.clone();
             }
+            if self.config.pulls == Pulls::Stored {
+                self.aim(l, &mut present);
+            }
             self.history = vec![present];
             return;
         }
@@ -626,6 +628,7 @@ impl Btprop {
                 l.facts.insert(if early { "fewer sweeps" } else { "enough sweeps" });
                 break;
             }
+            l.facts.insert("all sweeps");
         }
         let mut variable = self.starts.clone();
         if self.config.starts == Starts::Held {

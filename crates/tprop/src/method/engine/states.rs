@@ -188,7 +188,9 @@ impl<T: Real> States<T> {
         if slot >= self.span.own && !self.span.has_last() {
             self.aims.extend_from_slice(&targets[slot * self.width..][..self.width]);
         }
-        if config.constraint != Constraint::None {
+        // Constraints are for what may move; what stands behind the last block of all may not.
+        let moves = slot < self.span.own || !self.span.has_last() || outermost(config).1;
+        if config.constraint != Constraint::None && moves {
             self.settle_slot(slot, config.constraint, model);
         }
     }
