@@ -137,8 +137,7 @@ impl<T: Real> Engine<T> {
                 me.states.take_ends(&me.config, &me.found.ends, l.comm);
             }
             if tolerance > 0.0 && !from_initial {
-                let change = me.states.change_of_starts();
-                let [change, norm] = me.statistics.sum(l.comm, &change);
+                let [change, norm] = me.statistics.sum(l.comm, me.states.measure_starts());
                 if change.sqrt() < tolerance * norm.sqrt() {
                     me.progress.cursor.swept = number as u64 + 1;
                     me.progress.cursor.list_stages(&me.config, me.progress.epoch);
