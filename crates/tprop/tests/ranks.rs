@@ -362,7 +362,7 @@ fn messages_and_bytes_are_those_of_the_formula() {
             for (rank, counted) in counts.into_iter().enumerate() {
                 let mut want = formula.reduction(rank);
                 let mut add = |topic, messages: usize, bytes: usize| {
-                    let count = want.entry(topic).or_insert_with(Count::default);
+                    let count = want.entry(topic).or_default();
                     count.messages += messages as u64;
                     count.bytes += bytes as u64;
                 };

@@ -679,10 +679,10 @@ impl Btprop {
     fn sweep(&mut self, l: &Learner, from_initial: bool) -> f64 {
         let (s, rows, before) = (self.config.streams, self.rows(), self.starts.clone());
         let x = if from_initial { vec![l.net.initial_state(); rows] } else { before.clone() };
-        for q in 0..rows {
-            let (mut end, d) = self.block(l, q, &x[q]);
+        for (q, x) in x.iter().enumerate().take(rows) {
+            let (mut end, d) = self.block(l, q, x);
             if self.config.scan.starts() {
-                add(&mut end, &l.net.diagonal_times(&d, &minus(&self.starts[q], &x[q])));
+                add(&mut end, &l.net.diagonal_times(&d, &minus(&self.starts[q], x)));
             }
             self.put_end(q, end);
         }

@@ -440,9 +440,8 @@ pub fn solve(mut a: Matrix, mut b: Vector) -> Vector {
         b.swap(i, pivot);
         for k in i + 1..n {
             let factor = a[k][i] / a[i][i];
-            for j in i..n {
-                a[k][j] -= factor * a[i][j];
-            }
+            let row = a[i].clone();
+            add_scaled(&mut a[k], &row, -factor);
             b[k] -= factor * b[i];
         }
     }
