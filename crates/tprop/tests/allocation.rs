@@ -91,6 +91,7 @@ fn methods() -> Vec<(&'static str, MethodConfig)> {
     let alm = Solver::Alm { duals: duals(0.5), joint_steps: 2 };
     let adagrad = StateConfig { rule: StateRule::Adagrad, tolerance: 1e-3, clip: 0.5, ..states };
     let kl = Penalty::L2Kl(Direction::Forward);
+    let held = BtpropConfig { starts: Starts::Held, ..base.clone() };
     let list = [
         ("penalty", base.clone()),
         ("admm", BtpropConfig { solver: admm(false), init: Init::Parallel { sweeps: 2 }, ..base.clone() }),
@@ -102,6 +103,8 @@ fn methods() -> Vec<(&'static str, MethodConfig)> {
         ("free", BtpropConfig { loss: LossOn::Free, block: 1, ..base.clone() }),
         ("tanh", BtpropConfig { constraint: Constraint::Tanh, ..base.clone() }),
         ("sparse", BtpropConfig { constraint: Constraint::Sparse(2), ..base.clone() }),
+        ("stored pulls", BtpropConfig { pulls: Pulls::Stored, ..held.clone() }),
+        ("settling sweeps", BtpropConfig { init: Init::Carried { sweeps: 2 }, sweep_tolerance: 0.1, ..held }),
     ];
     let mut all = vec![
         ("bptt", bptt(Batch::Mini { accumulate: 1 })),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use common::{VOCAB, duals, plain, tokens};
 use tprop::cell::CellKind;
 use tprop::checkpoint::Snapshot;
+use tprop::comm::scan::{Order, messages};
 use tprop::comm::{Comm, Count, Counted, InShares, Shares, SharesError, Solo, Team, Topic, Unit, share};
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
@@ -48,7 +49,9 @@ fn methods() -> Vec<(String, MethodConfig)> {
     let adagrad = StateConfig { rule: StateRule::Adagrad, tolerance: 0.02, clip: 0.5, ..states };
     let admm = |before_theta| Solver::Admm { duals: duals(0.5), before_theta };
     let alm = Solver::Alm { duals: duals(0.5), joint_steps: 2 };
-    let parallel = Init::Parallel { sweeps: 2 };
+    let (parallel, carried) = (Init::Parallel { sweeps: 2 }, Init::Carried { sweeps: 3 });
+    let held = BtpropConfig { starts: Starts::Held, ..base.clone() };
+    let newton = StateConfig { rule: StateRule::Newton, rate: 0.2, ..states };
     let kinds = [
         ("penalty", BtpropConfig { lambda_schedule: LambdaSchedule::Geometric(1.02), ..base.clone() }),
         ("admm", BtpropConfig { solver: admm(false), init: parallel, states: adagrad, ..base.clone() }),
@@ -58,6 +61,17 @@ fn methods() -> Vec<(String, MethodConfig)> {
         ("held kl", BtpropConfig { starts: Starts::Held, penalty: Penalty::L2Kl(Direction::Reverse), ..base.clone() }),
         ("tanh", BtpropConfig { constraint: Constraint::Tanh, init: Init::Zero, ..base.clone() }),
         ("free", BtpropConfig { loss: LossOn::Free, block: 1, last: Last::Zero, solver: admm(false), ..base.clone() }),
+        ("scan", BtpropConfig { scan: Scan::Both, init: carried, sweep_tolerance: 0.02, ..held.clone() }),
+        ("scan, alm", BtpropConfig { scan: Scan::Both, init: carried, last: Last::Free0, solver: alm, ..held.clone() }),
+        ("stored pulls", BtpropConfig { scan: Scan::Pulls, pulls: Pulls::Stored, ..held.clone() }),
+        ("stored pulls, no steps", {
+            let states = StateConfig { steps: 0, ..states };
+            BtpropConfig { pulls: Pulls::Stored, init: parallel, states, solver: admm(true), ..held.clone() }
+        }),
+        ("scanned starts", BtpropConfig { scan: Scan::Starts, init: parallel, solver: admm(false), ..base.clone() }),
+        ("scanned starts, held", BtpropConfig { scan: Scan::Starts, init: parallel, solver: admm(false), ..held }),
+        ("newton", BtpropConfig { states: newton, init: carried, first: First::Free, ..base.clone() }),
+        ("newton, behind", BtpropConfig { states: newton, last: Last::Free0, solver: admm(false), ..base.clone() }),
     ];
     let mut all = Vec::new();
     for (name, kind) in kinds {
@@ -268,7 +282,26 @@ impl Formula<'_> {
     }
 }
 
-/// Messages and bytes of `reach` (n state steps on held starts) and of batch ADMM are those of the formula, on every rank.
+/// What a window of one of the cases sends beside the gradient.
+#[derive(Default)]
+struct Traffic {
+    /// Boundaries forward (end states, or where targets begin; gradients) and back.
+    ends: usize,
+    gradients: usize,
+    starts: usize,
+    /// The end of a window, to the first rank; the state in which it begins, to all; pulls behind the window before.
+    carried: usize,
+    broadcasts: usize,
+    pulls: usize,
+    /// Scans from the first rank and from the last; solutions for which ranks take turns.
+    scans: [usize; 2],
+    turns: usize,
+    /// Numbers a share in lists: the sums of a window, and two for each sweep or state step with a tolerance.
+    lists: Vec<usize>,
+}
+
+/// Messages and bytes of `reach` (n state steps on held starts), of ADMM, of scans, stored pulls and newton are those of the formula, on
+/// every rank.
 #[test]
 fn messages_and_bytes_are_those_of_the_formula() {
     let (streams, blocks, block, steps) = (2, 13, 2, 3);
@@ -284,68 +317,106 @@ fn messages_and_bytes_are_those_of_the_formula() {
         starts: Starts::Moving,
         ..reach.clone()
     };
+    let carried = Init::Carried { sweeps: 2 };
+    let scan = BtpropConfig { scan: Scan::Both, init: carried, sweep_tolerance: 1e-9, ..reach.clone() };
+    let inexact = BtpropConfig { init: Init::Parallel { sweeps: 2 }, ..reach.clone() };
+    let resting = BtpropConfig { states: StateConfig { steps: 0, ..states }, ..inexact.clone() };
+    let stored = BtpropConfig { scan: Scan::Pulls, pulls: Pulls::Stored, ..reach.clone() };
+    let newton = StateConfig { rule: StateRule::Newton, ..states };
+    let newton =
+        BtpropConfig { starts: Starts::Moving, states: newton, scan: Scan::Starts, init: carried, ..reach.clone() };
     let bptt = MethodConfig::Bptt(BpttConfig { window: 2, streams: 13, batch: Batch::Mini { accumulate: 1 } });
-    // Vectors forward and back between neighbours, and numbers a share in lists: the sums of a window, and (given a
-    // tolerance) two for each state step.
+    let window = || vec![8 + block];
+    let plain = || Traffic { gradients: steps, starts: 1 + steps, carried: 1, lists: window(), ..Traffic::default() };
+    let aimed = || Traffic { ends: 1, starts: steps, ..plain() };
     let cases = [
-        ("reach", MethodConfig::Btprop(reach), (1, steps, 1 + steps), vec![8 + block]),
-        ("admm", MethodConfig::Btprop(sweeps), (2, steps, 1 + steps), vec![8 + block, 2, 2, 2]),
-        ("bptt", bptt, (0, 0, 0), vec![2 + 1]),
+        ("reach", MethodConfig::Btprop(reach), Traffic { ends: 1, ..plain() }),
+        ("admm", MethodConfig::Btprop(sweeps), Traffic { ends: 2, lists: vec![8 + block, 2, 2, 2], ..plain() }),
+        ("not exact", MethodConfig::Btprop(inexact), Traffic { ends: 2 + 1, ..aimed() }),
+        ("at rest", MethodConfig::Btprop(resting), Traffic { ends: 2, gradients: 0, starts: 0, ..plain() }),
+        ("scan", MethodConfig::Btprop(scan), {
+            Traffic { broadcasts: 1, scans: [2, steps], lists: vec![8 + block, 2, 2], ..aimed() }
+        }),
+        ("stored", MethodConfig::Btprop(stored), Traffic { ends: 1 + 1, pulls: steps, scans: [0, steps], ..aimed() }),
+        ("newton", MethodConfig::Btprop(newton), Traffic { broadcasts: 1, scans: [2, 0], turns: steps, ..plain() }),
+        ("bptt", bptt, Traffic { lists: vec![2 + 1], ..Traffic::default() }),
     ];
-    for (name, method, (ends, gradients, starts), lists) in cases {
+    for (name, method, traffic) in cases {
         for ranks in 1..=5 {
             let counts = on_ranks(ranks, |comm| {
                 let data = Data::new(&text, &[], &[]);
                 let comm = Counted::new(comm);
                 let mut trainer = Trainer::new(&model, data, config(method.clone()), &comm).unwrap();
+                // The second window, before which there is one.
+                updates(&mut trainer, 1);
+                comm.take_counts();
                 updates(&mut trainer, 1);
                 comm.take_counts()
             });
             let things = if name == "bptt" { 13 } else { blocks };
             let shares = Shares::deal(&Team::in_shares(ranks, SHARES)[0] as &dyn Comm, things, Unit::Blocks).unwrap();
-            let words = (0..shares.count()).map(|i| words(&text, &method, shares.of(i))).collect();
+            let at = if name == "bptt" { 2 } else { blocks * block };
+            let words = (0..shares.count()).map(|i| words(&text, &method, at, shares.of(i))).collect();
             let formula = Formula { model: &model, shares, words, ranks };
-            let vector = (streams * model.state_width() * BYTES) as u64;
+            let vector = streams * model.state_width() * BYTES;
             for (rank, counted) in counts.into_iter().enumerate() {
                 let mut want = formula.reduction(rank);
-                let mut add = |topic, messages: usize, bytes: u64| {
-                    if messages > 0 {
-                        want.insert(topic, Count { messages: messages as u64, bytes });
-                    }
+                let mut add = |topic, messages: usize, bytes: usize| {
+                    let count = want.entry(topic).or_default();
+                    count.messages += messages as u64;
+                    count.bytes += bytes as u64;
                 };
                 let (first, last) = (rank == 0, rank + 1 == ranks);
                 let times = |n: usize, there: bool| if there { n } else { 0 };
+                // A broadcast doubles those who have it.
+                let heirs = (0..3).filter(|&i| rank < 1 << i && rank + (1 << i) < ranks).count();
                 for (topic, n) in [
-                    (Topic::ENDS, times(ends, !last)),
-                    (Topic::GRADIENTS, times(gradients, !last)),
-                    (Topic::STARTS, times(starts, !first)),
-                    (Topic::CARRIED, times(1, last && !first && name != "bptt")),
+                    (Topic::ENDS, times(traffic.ends, !last)),
+                    (Topic::GRADIENTS, times(traffic.gradients, !last)),
+                    (Topic::STARTS, times(traffic.starts, !first)),
+                    (Topic::CARRIED, times(traffic.carried, last && !first)),
+                    (Topic::BROADCAST, traffic.broadcasts * heirs),
+                    (Topic::PULLS, times(traffic.pulls, first && !last)),
                 ] {
-                    add(topic, n, n as u64 * vector);
+                    add(topic, n, n * vector);
                 }
-                let gathered = lists.iter().map(|&n| formula.gather(rank, n));
-                let gathered = gathered.fold(Count::default(), |a, b| Count {
-                    messages: a.messages + b.messages,
-                    bytes: a.bytes + b.bytes,
-                });
-                add(Topic::GATHER, gathered.messages as usize, gathered.bytes);
+                for (order, n) in [Order::Forward, Order::Backward].into_iter().zip(traffic.scans) {
+                    let (maps, inputs) = messages(&formula.shares, order, rank, ranks);
+                    // Of an LSTM's unit a state has two values and a matrix four.
+                    add(Topic::MAPS, n * maps, n * maps * 3 * vector);
+                    add(Topic::INPUTS, n * inputs, n * inputs * vector);
+                }
+                // In f64: a matrix and a vector forward, a vector back.
+                let (forward, back) = (times(traffic.turns, !last), times(traffic.turns, !first));
+                add(Topic::MAPS, forward, forward * 3 * 2 * vector);
+                add(Topic::INPUTS, back, back * 2 * vector);
+                for &n in &traffic.lists {
+                    let list = formula.gather(rank, n);
+                    add(Topic::GATHER, list.messages as usize, list.bytes as usize);
+                }
+                want.retain(|_, count| count.messages > 0);
                 assert_eq!(counted, want, "{name}: rank {rank} of {ranks}");
             }
         }
     }
 }
 
-/// Words that the first window's blocks (or streams) `things` read.
-fn words(text: &[u32], method: &MethodConfig, things: std::ops::Range<usize>) -> std::collections::BTreeSet<u32> {
+/// Words that the blocks (or streams) `things` of the window at step `at` read.
+fn words(
+    text: &[u32],
+    method: &MethodConfig,
+    at: usize,
+    things: std::ops::Range<usize>,
+) -> std::collections::BTreeSet<u32> {
     let (streams, steps) = (method.streams(), method.block());
     let cut = tprop::window::Streams::new(text, streams);
     let mut words = std::collections::BTreeSet::new();
     for thing in things {
         for step in 0..steps {
             if method.passes().blocks_are_dealt {
-                words.extend((0..streams).map(|s| cut.input(s, thing * steps + step)));
+                words.extend((0..streams).map(|s| cut.input(s, at + thing * steps + step)));
             } else {
-                words.insert(cut.input(thing, step));
+                words.insert(cut.input(thing, at + step));
             }
         }
     }

@@ -29,6 +29,9 @@ fn methods() -> Vec<(&'static str, MethodConfig)> {
     let forgets = Solver::Admm { duals: DualConfig { stored: false, ..duals(0.5) }, before_theta: false };
     let alm = Solver::Alm { duals: DualConfig { start_epoch: 2, ..duals(0.5) }, joint_steps: 2 };
     let parallel = Init::Parallel { sweeps: 2 };
+    let scanned = BtpropConfig { scan: Scan::Both, init: Init::Carried { sweeps: 3 }, ..base.clone() };
+    let pulls = BtpropConfig { scan: Scan::Pulls, ..base.clone() };
+    let newton = StateConfig { rule: StateRule::Newton, rate: 1.0, tolerance: 0.02, ..states };
     let btprop = [
         ("mini penalty", BtpropConfig { lambda_schedule: LambdaSchedule::Geometric(1.5), ..base.clone() }),
         (
@@ -57,6 +60,18 @@ fn methods() -> Vec<(&'static str, MethodConfig)> {
         ("full tanh", BtpropConfig { constraint: Constraint::Tanh, init: Init::Zero, ..full.clone() }),
         ("full binary", BtpropConfig { constraint: Constraint::Binary, theta_steps: 2, ..full.clone() }),
         ("full sparse", BtpropConfig { constraint: Constraint::Sparse(2), first: First::Free, ..full.clone() }),
+        ("mini scan", BtpropConfig { starts: Starts::Held, sweep_tolerance: 0.1, ..scanned.clone() }),
+        ("mini scan, alm", BtpropConfig { starts: Starts::Held, solver: alm, last: Last::Free0, ..scanned.clone() }),
+        ("mini stored pulls", BtpropConfig { starts: Starts::Held, pulls: Pulls::Stored, ..pulls.clone() }),
+        ("full stored pulls", {
+            let init = Init::Stored { sweeps: 1 };
+            let solver = admm(false);
+            BtpropConfig { starts: Starts::Held, pulls: Pulls::Stored, init, solver, batch: Batch::Full, ..pulls }
+        }),
+        ("mini scanned starts", BtpropConfig { scan: Scan::Starts, init: parallel, ..base.clone() }),
+        ("full scan", BtpropConfig { starts: Starts::Held, batch: Batch::Full, ..scanned }),
+        ("mini newton", BtpropConfig { states: newton, solver: admm(false), init: parallel, ..base.clone() }),
+        ("full newton", BtpropConfig { states: newton, first: First::Free, last: Last::Free0, ..full.clone() }),
     ];
     let mut all = vec![
         ("bptt", bptt(Batch::Mini { accumulate: 1 })),

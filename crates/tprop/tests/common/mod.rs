@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use tprop::cell::CellKind;
 use tprop::comm::{Comm, Solo};
 use tprop::method::*;
-use tprop::model::{Model, ModelConfig};
+use tprop::model::{Model, ModelConfig, Tape};
 use tprop::optim::{OptimConfig, Optimiser, Rule};
 use tprop::params::{Params, Visit};
 use tprop::rng::Draws;
+use tprop::window::{Layout, Streams};
 
 pub const VOCAB: usize = 7;
 
@@ -117,28 +118,65 @@ pub fn reach_gradient(
     model: &Model<f64>,
     params: &Params<f64>,
     tokens: &[u32],
-    (streams, blocks, block): (usize, usize, usize),
+    shape: (usize, usize, usize),
     reach: usize,
 ) -> Vec<f64> {
-    use tprop::window::{Layout, Streams};
+    let mut tapes = trajectory(model, params, tokens, shape, None);
+    gradient_through(model, params, shape, &mut tapes, reach)
+}
+
+/// The same for s_{k+1} = F_k(s_k; θ) + c_k with fixed c_k, where `starts` are the s_k of all blocks.
+pub fn reach_gradient_from(
+    model: &Model<f64>,
+    params: &Params<f64>,
+    tokens: &[u32],
+    shape: (usize, usize, usize),
+    starts: &[f64],
+    reach: usize,
+) -> Vec<f64> {
+    let mut tapes = trajectory(model, params, tokens, shape, Some(starts));
+    gradient_through(model, params, shape, &mut tapes, reach)
+}
+
+/// The blocks' tapes, from given starts or block after block.
+pub fn trajectory(
+    model: &Model<f64>,
+    params: &Params<f64>,
+    tokens: &[u32],
+    (streams, blocks, block): (usize, usize, usize),
+    starts: Option<&[f64]>,
+) -> Vec<Tape<f64>> {
     let cut = Streams::new(tokens, streams);
-    let width = model.state_width();
-    let mut starts = vec![model.initial_state(); streams * width];
+    let values = streams * model.state_width();
+    let mut start = vec![model.initial_state(); values];
     let mut tapes = Vec::new();
-    let mut grads = model.grads();
-    let scale = 1.0 / (streams * blocks * block) as f64;
     for k in 0..blocks {
         let mut tape = model.tape(Layout::new(streams, block));
         let rows = k * streams..(k + 1) * streams;
         cut.fill(&tape.layout(), 0, rows, &mut tape.inputs, &mut tape.targets);
+        if let Some(starts) = starts {
+            start.copy_from_slice(&starts[k * values..(k + 1) * values]);
+        }
         model.prepare(params, &mut tape);
-        model.recur(params, &mut tape, &starts);
-        model.ends(&tape, &mut starts);
+        model.recur(params, &mut tape, &start);
+        model.ends(&tape, &mut start);
         tapes.push(tape);
     }
+    tapes
+}
+
+fn gradient_through(
+    model: &Model<f64>,
+    params: &Params<f64>,
+    (streams, blocks, block): (usize, usize, usize),
+    tapes: &mut [Tape<f64>],
+    reach: usize,
+) -> Vec<f64> {
+    let mut grads = model.grads();
+    let scale = 1.0 / (streams * blocks * block) as f64;
     for k in 0..blocks {
         model.loss(params, &mut tapes[k], scale, None, Some(&mut grads));
-        let mut pull = vec![0.0; streams * width];
+        let mut pull = vec![0.0; streams * model.state_width()];
         model.backward(params, &mut tapes[k], true, None, Some(&mut pull), Some(&mut grads));
         for j in (k.saturating_sub(reach)..k).rev() {
             let d_end = pull.clone();

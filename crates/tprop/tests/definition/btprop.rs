@@ -1,4 +1,4 @@
-//! Block target propagation as docs/math.md defines it, sections 4 to 8: nothing is cached, every pass computes everything.
+//! Block target propagation as docs/math.md defines it, sections 4 to 8 and 13: nothing is cached, every pass computes everything.
 //!
 //! Row q = k·S + i is block k of stream i; slot q is its start, and slot q + S its target.
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tprop::method::*;
 use tprop::objective::{Constraint, Direction, Penalty};
 
-use super::net::{Matrix, Theta, Vector, add, add_scaled, dot, minus, norm, zeros_like};
+use super::net::{Matrix, Theta, Vector, add, add_scaled, dot, flip, minus, norm, product, solve, zeros_like};
 use super::run::{Coupling, Learner, Update};
 
 /// ε of the states' Adagrad.
@@ -39,6 +39,12 @@ pub struct Btprop {
     /// What the last epoch left of each window.
     stored: Vec<Matrix>,
     stored_duals: Vec<Matrix>,
+    /// p of each window's rows as the last θ pass saw them, and p_0 of its last state step, one a stream.
+    stored_pulls: Vec<Matrix>,
+    first_pulls: Vec<Matrix>,
+    /// The present window, and the sweeps that found its starts.
+    window: usize,
+    sweeps: usize,
     /// F_M of the last θ pass of the window before, one a stream.
     carried: Matrix,
     /// Blocks with which ranks but the first begin.
@@ -53,6 +59,8 @@ struct Look {
     nats: f64,
     by_position: Vector,
     ends: Matrix,
+    /// p = S·M · ∂L/∂F of all rows.
+    pulls: Matrix,
     d_start: Matrix,
     d_target: Matrix,
     d_theta: Theta,
@@ -84,6 +92,10 @@ impl Btprop {
             duals: zeros(rows),
             stored: vec![initial(rows); windows],
             stored_duals: vec![zeros(rows); windows],
+            stored_pulls: vec![zeros(rows); windows],
+            first_pulls: vec![zeros(s); windows],
+            window: 0,
+            sweeps: 0,
             carried: initial(s),
             shards: shards.to_vec(),
             epoch: 0,
@@ -111,6 +123,7 @@ impl Btprop {
         let (s, b) = (self.config.streams, self.config.block);
         let at = |k: usize| (window * self.blocks + k) * b;
         self.tokens = (0..self.rows()).map(|q| l.tokens(s, q % s, at(q / s), b)).collect();
+        (self.window, self.sweeps) = (window, 0);
         self.init_states(l, window);
         let mut moved = 0.0;
         let seen = match self.config.solver {
@@ -146,7 +159,7 @@ impl Btprop {
         self.stored_duals[window] = self.duals.clone();
         let (look, norm) = seen;
         let movable = self.movable_slots().len() as f64;
-        let coupling = Coupling { moved, movable, ..look.coupling };
+        let coupling = Coupling { moved, movable, sweeps: self.sweeps as f64, ..look.coupling };
         self.epoch_residual += coupling.residual;
         self.epoch_moved += moved;
         let tokens = (self.rows() * b) as u64;
@@ -176,7 +189,8 @@ impl Btprop {
 
     /// Rows that are tied to a target.
     fn tied_rows(&self) -> Vec<usize> {
-        let all = self.config.last != Last::None || self.config.loss == LossOn::Free;
+        let all =
+            self.config.last != Last::None || self.config.loss == LossOn::Free || self.config.pulls == Pulls::Stored;
         (0..self.rows()).filter(|&q| all || self.inside(q)).collect()
     }
 
@@ -208,6 +222,7 @@ impl Btprop {
             nats: 0.0,
             by_position: vec![0.0; b],
             ends: Vec::new(),
+            pulls: Vec::new(),
             d_start: Vec::new(),
             d_target: vec![vec![0.0; width]; rows],
             d_theta: zeros_like(&l.theta),
@@ -249,6 +264,7 @@ impl Btprop {
             }
             look.d_start.push(l.net.back(&l.theta, inputs, &states, &d_tops, &d_end, &mut look.d_theta)); // (3)
             look.ends.push(end.clone());
+            look.pulls.push(d_end.iter().map(|d| n * d).collect());
         }
         look.nats = look.by_position.iter().sum();
         look.coupling.objective = look.nats / (n * b as f64) + look.coupling.penalty; // (4)
@@ -341,10 +357,13 @@ impl Btprop {
             StateScale::Block => self.rows() as f64,
             StateScale::Mean => 1.0,
         };
+        let scanned = self.config.scan.pulls().then(|| self.scanned_gradients(l, look));
+        let newton = (rule == StateRule::Newton).then(|| self.newton(l, look));
         let mut next = self.variable().clone();
         let (mut way, mut squares, mut values) = (0.0, 0.0, 0.0);
         for slot in self.movable_slots() {
-            let mut g: Vector = self.state_gradient(look, slot).iter().map(|g| factor * g).collect();
+            let g = scanned.as_ref().map_or_else(|| self.state_gradient(look, slot), |all| all[slot].clone());
+            let mut g: Vector = g.iter().map(|g| factor * g).collect();
             let old = next[slot].clone();
             if self.config.constraint == Constraint::Tanh {
                 // s = tanh z moves in z.
@@ -365,6 +384,7 @@ impl Btprop {
                         self.squares[slot][j] += g[j] * g[j];
                         rate * g[j] / (self.squares[slot][j].sqrt() + STATE_EPS)
                     }
+                    StateRule::Newton => -newton.as_ref().unwrap()[slot][j],
                 };
             }
             next[slot] = self.constrained(l, &x);
@@ -377,8 +397,106 @@ impl Btprop {
         if self.config.starts == Starts::Moving {
             self.starts = next.clone();
         }
+        if self.config.pulls == Pulls::Stored {
+            self.first_pulls[self.window] = self.pull_before(l, look, &next);
+        }
         self.history.push(next);
         (way, (squares / f64::max(values, 1.0)).sqrt())
+    }
+
+    // ---- section 13: scans over blocks
+
+    /// F and d of row q, from a start.
+    fn block(&self, l: &Learner, q: usize, start: &[f64]) -> (Vector, Vec<Matrix>) {
+        let states = l.net.run(&l.theta, &self.tokens[q].0, start);
+        let d = l.net.diagonals(&l.theta, &self.tokens[q].0, &states);
+        (states.last().unwrap().clone(), d)
+    }
+
+    /// σ_k = g_k + d_kᵀ σ_{k+1} of all slots that move; behind them 0.
+    fn scanned_gradients(&self, l: &Learner, look: &Look) -> Matrix {
+        let (s, movable) = (self.config.streams, self.movable_slots());
+        let mut sigma = vec![vec![0.0; l.net.width()]; self.rows() + s];
+        for &slot in movable.iter().rev() {
+            let mut g = self.state_gradient(look, slot);
+            if slot < self.rows() {
+                let (_, d) = self.block(l, slot, &self.starts[slot]);
+                add(&mut g, &l.net.diagonal_transposed_times(&d, &sigma[slot + s]));
+            }
+            sigma[slot] = g;
+        }
+        sigma
+    }
+
+    /// p_0 = g_1 + d_1ᵀ (p⁺_1 − p_1) of each stream after a step that moves the targets to `next`; without a scan g_1.
+    fn pull_before(&self, l: &Learner, look: &Look, next: &Matrix) -> Matrix {
+        let (s, n) = (self.config.streams, self.rows() as f64);
+        let of_stream = |i: usize| {
+            let mut p: Vector = look.d_start[i].iter().map(|d| n * d).collect();
+            if self.config.scan.pulls() {
+                let (_, d) = self.block(l, i, &self.starts[i]);
+                let change = minus(&self.variable()[i + s], &next[i + s]);
+                add_scaled(&mut p, &l.net.diagonal_transposed_times(&d, &change), self.lambda);
+            }
+            p
+        };
+        (0..s).map(of_stream).collect()
+    }
+
+    /// δ of all slots: the minimum of the quadratic model with d in place of J, for each unit of each stream one dense system.
+    fn newton(&self, l: &Learner, look: &Look) -> Matrix {
+        let (s, rows, lambda) = (self.config.streams, self.rows(), self.lambda);
+        let n = rows as f64;
+        let damping = match self.config.states.scale {
+            StateScale::Block => 1.0 / self.config.states.rate,
+            StateScale::Mean => n / self.config.states.rate,
+        };
+        let tied = self.tied_rows();
+        let all_d: Vec<Vec<Matrix>> = (0..rows).map(|q| self.block(l, q, &self.starts[q]).1).collect();
+        let mut delta = vec![vec![0.0; l.net.width()]; rows + s];
+        for i in 0..s {
+            let slots: Vec<usize> = self.movable_slots().into_iter().filter(|slot| slot % s == i).collect();
+            for (unit, places) in l.net.units().iter().enumerate() {
+                let v = places.len();
+                let size = slots.len() * v;
+                let (mut a, mut b) = (vec![vec![0.0; size]; size], vec![0.0; size]);
+                let mut add_block = |row: usize, col: usize, block: &Matrix, factor: f64| {
+                    for x in 0..v {
+                        add_scaled(&mut a[row * v + x][col * v..(col + 1) * v], &block[x], factor);
+                    }
+                };
+                for (k, &slot) in slots.iter().enumerate() {
+                    let one: Matrix = (0..v).map(|x| (0..v).map(|y| f64::from(x == y)).collect()).collect();
+                    add_block(k, k, &one, damping);
+                    if slot >= s && tied.contains(&(slot - s)) {
+                        // The block that aims at it, and where that starts.
+                        add_block(k, k, &one, lambda);
+                        if let Some(before) = slots.iter().position(|&other| other == slot - s) {
+                            add_block(k, before, &all_d[slot - s][unit], -lambda);
+                        }
+                    }
+                    if tied.contains(&slot) {
+                        // The block that starts there, and its target.
+                        let d = &all_d[slot][unit];
+                        add_block(k, k, &product(&flip(d), d), lambda);
+                        if let Some(behind) = slots.iter().position(|&other| other == slot + s) {
+                            add_block(k, behind, &flip(d), -lambda);
+                        }
+                    }
+                    let g = self.state_gradient(look, slot);
+                    for x in 0..v {
+                        b[k * v + x] = -n * g[places[x]];
+                    }
+                }
+                let solution = solve(a, b);
+                for (k, &slot) in slots.iter().enumerate() {
+                    for x in 0..v {
+                        delta[slot][places[x]] = solution[k * v + x];
+                    }
+                }
+            }
+        }
+        delta
     }
 
     /// The θ steps of a window. Returns what the last one saw.
@@ -398,6 +516,7 @@ impl Btprop {
         let (norm, clipped) = l.optimiser.step(&mut l.theta, &look.d_theta, &read, l.net.tied);
         l.facts.insert(if clipped { "gradient clipped" } else { "gradient not clipped" });
         self.carried = look.ends[self.rows() - self.config.streams..].to_vec();
+        self.stored_pulls[self.window] = look.pulls.clone();
         norm
     }
 
@@ -466,6 +585,9 @@ impl Btprop {
             if self.config.starts == Starts::Moving {
                 present = self.starts.clone();
             }
+            if self.config.pulls == Pulls::Stored {
+                self.aim(l, &mut present);
+            }
             self.history = vec![present];
             return;
         }
@@ -488,18 +610,30 @@ impl Btprop {
             self.starts[rows..].fill(vec![0.0; l.net.width()]);
         }
         self.starts[..s].clone_from_slice(&self.carried);
-        match self.config.init {
-            Init::Zero => {}
-            Init::Parallel { sweeps } => (0..sweeps).for_each(|sweep| self.sweep(l, sweep == 0)),
-            Init::Stored { sweeps } => (0..sweeps).for_each(|_| self.sweep(l, false)),
-            Init::Sequential => {
-                for q in 0..rows {
-                    let end = l.net.run(&l.theta, &self.tokens[q].0, &self.starts[q]).pop().unwrap();
-                    self.put_end(q, end);
-                }
+        if matches!(self.config.init, Init::Carried { .. }) {
+            (0..rows).for_each(|q| self.starts[q] = self.carried[q % s].clone());
+        }
+        if self.config.init == Init::Sequential {
+            for q in 0..rows {
+                let end = l.net.run(&l.theta, &self.tokens[q].0, &self.starts[q]).pop().unwrap();
+                self.put_end(q, end);
             }
         }
+        for sweep in 1..=self.config.init.sweeps() {
+            let from_initial = sweep == 1 && matches!(self.config.init, Init::Parallel { .. });
+            let change = self.sweep(l, from_initial);
+            self.sweeps = sweep;
+            if !from_initial && change < self.config.sweep_tolerance {
+                let early = sweep < self.config.init.sweeps();
+                l.facts.insert(if early { "fewer sweeps" } else { "enough sweeps" });
+                break;
+            }
+            l.facts.insert("all sweeps");
+        }
         let mut variable = self.starts.clone();
+        if self.config.starts == Starts::Held {
+            self.aim(l, &mut variable);
+        }
         for slot in self.movable_slots() {
             // z of a state that is there already.
             let mut z = variable[slot].clone();
@@ -515,13 +649,45 @@ impl Btprop {
         self.history = vec![variable];
     }
 
-    /// s_{k+1} ← F_k(s_k) for all blocks at once, or F_k of the initial state.
-    fn sweep(&mut self, l: &Learner, from_initial: bool) {
-        let run = |q: usize, start: &[f64]| l.net.run(&l.theta, &self.tokens[q].0, start).pop().unwrap();
-        let initial = l.net.initial_state();
-        let ends: Vec<Vector> =
-            (0..self.rows()).map(|q| run(q, if from_initial { &initial } else { &self.starts[q] })).collect();
-        ends.into_iter().enumerate().for_each(|(q, end)| self.put_end(q, end));
+    /// Where the targets of held starts begin. They are where the starts are if these are exact; otherwise t = F + u, so that nothing
+    /// pulls; with stored pulls always t = F + u − p / λ. What `last` puts behind the last block stays.
+    fn aim(&self, l: &Learner, targets: &mut Matrix) {
+        let (s, rows) = (self.config.streams, self.rows());
+        let pulls = (self.config.pulls == Pulls::Stored).then(|| {
+            let mut p = self.stored_pulls[self.window].clone();
+            let behind = self.first_pulls.get(self.window + 1).cloned();
+            p[rows - s..].clone_from_slice(&behind.unwrap_or_else(|| vec![vec![0.0; l.net.width()]; s]));
+            p
+        });
+        if pulls.is_none() && self.config.init == Init::Sequential {
+            return;
+        }
+        for q in 0..rows {
+            if self.inside(q) || self.config.loss == LossOn::Free || pulls.is_some() {
+                let mut t = l.net.run(&l.theta, &self.tokens[q].0, &self.starts[q]).pop().unwrap();
+                add(&mut t, &self.duals[q]);
+                if let Some(p) = &pulls {
+                    add_scaled(&mut t, &p[q], -1.0 / self.lambda);
+                }
+                targets[q + s] = t;
+            }
+        }
+    }
+
+    /// s_{k+1} ← F_k(x_k) for all blocks at once, where x are the starts, or the initial state; with a scan
+    /// s⁺_{k+1} = F_k + d_k (s⁺_k − x_k). Returns ‖s⁺ − s‖ / ‖s⁺‖ over the starts of all blocks but the first.
+    fn sweep(&mut self, l: &Learner, from_initial: bool) -> f64 {
+        let (s, rows, before) = (self.config.streams, self.rows(), self.starts.clone());
+        let x = if from_initial { vec![l.net.initial_state(); rows] } else { before.clone() };
+        for (q, x) in x.iter().enumerate().take(rows) {
+            let (mut end, d) = self.block(l, q, x);
+            if self.config.scan.starts() {
+                add(&mut end, &l.net.diagonal_times(&d, &minus(&self.starts[q], x)));
+            }
+            self.put_end(q, end);
+        }
+        let change: Matrix = (s..rows).map(|q| minus(&self.starts[q], &before[q])).collect();
+        norm(&change.concat()) / norm(&self.starts[s..rows].concat())
     }
 
     /// The end of row q becomes the start behind it. Behind the last block there is none, unless the loss looks at it.

@@ -1,7 +1,7 @@
 //! The definition: a naive twin of the methods and of the loop around them, written from docs/math.md with plain loops, against the
 //! library, for every variant: the weights after each update and every recorded quantity, in f64.
 //!
-//! `net` is sections 2 and 3 of that page, `btprop` sections 4 to 8, `bptt` and `optim` what they are named after, `run` the outer loop
+//! `net` is sections 2 and 3 of that page, `btprop` sections 4 to 8 and 13, `bptt` and `optim` what they are named after, `run` the outer loop
 //! and its records; `library` runs the same case with the library, and this file has the cases and the comparison.
 
 #[path = "../common/mod.rs"]
@@ -78,6 +78,7 @@ fn compare(case: &Case) -> BTreeSet<&'static str> {
                 same(format!("{at}: targets"), ours.sums.state, theirs.state);
                 same(format!("{at}: duals"), ours.sums.dual, theirs.dual);
                 same(format!("{at}: moved"), ours.moved, theirs.moved);
+                assert_eq!(ours.sweeps, theirs.sweeps, "{at}: sweeps");
                 same(format!("{at}: penalty"), ours.sums.penalty, theirs.penalty);
                 same(format!("{at}: objective"), ours.objective, theirs.objective);
             }
@@ -211,6 +212,9 @@ fn for_every_cell(variants: &[(&str, BtpropConfig)], epochs: Option<usize>) -> B
         for (j, cell) in CellKind::ALL.into_iter().enumerate() {
             let mut case = btprop(*name, model(cell, 1 + (i + j) % 2), config);
             case.train.epochs = epochs.unwrap_or(case.train.epochs);
+            if epochs.is_some() && cell == CellKind::Mult {
+                case.train.optim.rate = 0.01;
+            }
             facts.extend(compare(&case));
         }
     }
@@ -234,6 +238,8 @@ fn where_states_begin_and_which_of_them_move() {
         Init::Stored { sweeps: 0 },
         Init::Stored { sweeps: 1 },
         Init::Stored { sweeps: 2 },
+        Init::Carried { sweeps: 1 },
+        Init::Carried { sweeps: 3 },
         Init::Sequential,
     ];
     let solvers = [Solver::Penalty, admm(duals(0.5), false), Solver::Alm { duals: duals(0.5), joint_steps: 2 }];
@@ -420,11 +426,16 @@ fn loss_on_free_states() {
     let base = BtpropConfig { loss: LossOn::Free, blocks: 4, block: 1, ..base() };
     let admm = admm(duals(0.3), false);
     let mut variants = Vec::new();
-    for init in [Init::Zero, Init::Parallel { sweeps: 2 }, Init::Stored { sweeps: 1 }, Init::Sequential] {
+    let (parallel, stored, carried) =
+        (Init::Parallel { sweeps: 2 }, Init::Stored { sweeps: 1 }, Init::Carried { sweeps: 2 });
+    for init in [Init::Zero, parallel, stored, carried, Init::Sequential] {
         for last in [Last::None, Last::Zero, Last::Free0] {
             let config = BtpropConfig { init, last, ..base.clone() };
             variants.push(("free", config.clone()));
             variants.push(("free, held", BtpropConfig { starts: Starts::Held, solver: admm, ..config.clone() }));
+            variants.push(("free, scanned", BtpropConfig { scan: Scan::Starts, ..config.clone() }));
+            let held = BtpropConfig { scan: Scan::Starts, starts: Starts::Held, solver: admm, ..config.clone() };
+            variants.push(("free, held, scanned", held));
             variants
                 .push(("free, batch", BtpropConfig { batch: Batch::Full, solver: admm, first: First::Free, ..config }));
         }
@@ -534,6 +545,290 @@ fn bptt_in_all_its_modes() {
     compare_all(cases);
 }
 
+/// Four blocks, so that a sweep of three has something left to do.
+fn long() -> BtpropConfig {
+    BtpropConfig { blocks: 4, ..base() }
+}
+
+fn alm(joint_steps: usize) -> Solver {
+    Solver::Alm { duals: duals(0.5), joint_steps }
+}
+
+/// Starts by scanned sweeps, for every init that sweeps, whatever moves; and sweeps that stop when they have settled, scanned or not.
+#[test]
+fn scanned_starts() {
+    let solvers = [Solver::Penalty, admm(duals(0.5), false), alm(2), admm(duals(0.5), true)];
+    let (mut names, mut variants) = (Vec::new(), Vec::new());
+    for sweeps in [1, 2, 3] {
+        for init in [Init::Parallel { sweeps }, Init::Stored { sweeps }, Init::Carried { sweeps }] {
+            for starts in [Starts::Moving, Starts::Held] {
+                for batch in [Batch::Mini { accumulate: 1 }, Batch::Full] {
+                    let i = variants.len();
+                    let (solver, last) = (solvers[i % 4], [Last::None, Last::Free0, Last::Zero][i % 3]);
+                    let first = if i % 2 == 0 { First::Fixed } else { First::Free };
+                    names.push(format!("{init:?}, {starts:?}, {batch:?}, {first:?}, {last:?}, {solver:?}"));
+                    let config = BtpropConfig { init, starts, batch, first, last, solver, ..long() };
+                    variants.push(BtpropConfig { scan: Scan::Starts, ..config });
+                }
+            }
+        }
+    }
+    for (i, init) in [Init::Zero, Init::Sequential, Init::Stored { sweeps: 0 }].into_iter().enumerate() {
+        names.push(format!("{init:?}"));
+        let starts = if i == 1 { Starts::Held } else { Starts::Moving };
+        variants.push(BtpropConfig { scan: Scan::Starts, init, starts, ..long() });
+    }
+    let table: Vec<_> = names.iter().map(String::as_str).zip(variants).collect();
+    for_every_cell(&table, Some(3));
+}
+
+#[test]
+fn sweeps_that_settle() {
+    let (mut names, mut variants) = (Vec::new(), Vec::new());
+    for (i, sweep_tolerance) in [1e-6, 0.01, 0.1, 0.5, 10.0].into_iter().enumerate() {
+        for init in [Init::Parallel { sweeps: 4 }, Init::Stored { sweeps: 4 }, Init::Carried { sweeps: 4 }] {
+            for scan in [Scan::None, Scan::Starts] {
+                let solver = if i % 2 == 0 { Solver::Penalty } else { admm(duals(0.5), false) };
+                let config = BtpropConfig { init, scan, sweep_tolerance, solver, ..long() };
+                for (what, config) in [
+                    ("moving", config.clone()),
+                    ("held", BtpropConfig { starts: Starts::Held, ..config.clone() }),
+                    ("held, batch", BtpropConfig { starts: Starts::Held, batch: Batch::Full, ..config.clone() }),
+                    ("batch", BtpropConfig { batch: Batch::Full, ..config.clone() }),
+                    ("free", BtpropConfig { loss: LossOn::Free, block: 1, ..config.clone() }),
+                    ("one block", BtpropConfig { blocks: 1, ..config }),
+                ] {
+                    names.push(format!("{init:?}, {scan:?}, {sweep_tolerance}, {what}"));
+                    variants.push(config);
+                }
+            }
+        }
+    }
+    let table: Vec<_> = names.iter().map(String::as_str).zip(variants).collect();
+    let facts = for_every_cell(&table, None);
+    assert_seen(&facts, &["fewer sweeps", "enough sweeps", "all sweeps"]);
+}
+
+#[test]
+fn scanned_pulls() {
+    let solvers = [Solver::Penalty, admm(duals(0.5), false), alm(2), admm(duals(0.5), true), alm(1), Solver::Penalty];
+    let held = BtpropConfig { starts: Starts::Held, ..long() };
+    let (mut names, mut variants) = (Vec::new(), Vec::new());
+    for scan in [Scan::Pulls, Scan::Both] {
+        for init in [
+            Init::Zero,
+            Init::Parallel { sweeps: 2 },
+            Init::Stored { sweeps: 1 },
+            Init::Carried { sweeps: 2 },
+            Init::Sequential,
+        ] {
+            for batch in [Batch::Mini { accumulate: 1 }, Batch::Full] {
+                for last in [Last::None, Last::Zero, Last::Free0] {
+                    let i = variants.len();
+                    let (solver, theta_steps) = (solvers[(i + i / 6) % 6], 1 + i / 6 % 2);
+                    let first = if i % 2 == 0 { First::Fixed } else { First::Free };
+                    names.push(format!("{scan:?}, {init:?}, {batch:?}, {last:?}, {solver:?}, {theta_steps}"));
+                    variants.push(BtpropConfig { scan, init, batch, last, first, solver, theta_steps, ..held.clone() });
+                }
+            }
+        }
+    }
+    let states = held.states;
+    let both = BtpropConfig { scan: Scan::Both, init: Init::Carried { sweeps: 2 }, ..held.clone() };
+    let whole = |states| BtpropConfig { lambda: 1.25, states, ..both.clone() };
+    for (name, config) in [
+        ("ηλ = 1", whole(StateConfig { rate: 0.8, steps: 1, ..states })),
+        ("ηλ = 1, admm", {
+            let states = StateConfig { rate: 0.8, ..states };
+            BtpropConfig { solver: admm(duals(0.4), false), ..whole(states) }
+        }),
+        ("mean", whole(StateConfig { scale: StateScale::Mean, rate: 4.0, ..states })),
+        ("tolerance", whole(StateConfig { steps: 6, tolerance: 0.01, ..states })),
+        ("no steps", whole(StateConfig { steps: 0, ..states })),
+        ("one block", BtpropConfig { blocks: 1, ..both.clone() }),
+        ("one block, free behind", BtpropConfig { blocks: 1, last: Last::Free0, ..both.clone() }),
+        ("one stream", BtpropConfig { streams: 1, blocks: 6, block: 1, ..both.clone() }),
+        ("an ignored token", BtpropConfig { ignore: Ignore::Token(2), ..both.clone() }),
+        ("λ moves", {
+            let lambda_schedule = LambdaSchedule::Geometric(1.5);
+            BtpropConfig { lambda_schedule, solver: admm(duals(0.4), false), ..both.clone() }
+        }),
+    ] {
+        names.push(name.into());
+        variants.push(config);
+    }
+    let table: Vec<_> = names.iter().map(String::as_str).zip(variants).collect();
+    let facts = for_every_cell(&table, None);
+    assert_seen(&facts, &["settled early", "not settled"]);
+    // 80 rows in tapes for 32.
+    let many = BtpropConfig { streams: 10, blocks: 8, ..both };
+    for cell in CellKind::ALL {
+        for (name, config) in [
+            ("chunks", many.clone()),
+            ("chunks, free behind", BtpropConfig { last: Last::Free0, ..many.clone() }),
+            ("chunks, stored", BtpropConfig { pulls: Pulls::Stored, init: Init::Stored { sweeps: 1 }, ..many.clone() }),
+        ] {
+            compare(&btprop(name, ModelConfig { tape_mb: 0, ..model(cell, 1) }, &config));
+        }
+    }
+}
+
+#[test]
+fn stored_pulls() {
+    let solvers = [Solver::Penalty, admm(duals(0.5), false), alm(2), admm(duals(0.5), true), alm(1), Solver::Penalty];
+    let held = BtpropConfig { starts: Starts::Held, pulls: Pulls::Stored, ..long() };
+    let (mut names, mut variants) = (Vec::new(), Vec::new());
+    for scan in [Scan::None, Scan::Pulls, Scan::Both] {
+        for init in [
+            Init::Zero,
+            Init::Parallel { sweeps: 2 },
+            Init::Stored { sweeps: 1 },
+            Init::Carried { sweeps: 2 },
+            Init::Sequential,
+        ] {
+            for batch in [Batch::Mini { accumulate: 1 }, Batch::Full] {
+                let i = variants.len();
+                let (solver, theta_steps) = (solvers[(i + i / 6) % 6], 1 + i / 6 % 2);
+                let steps = [1, 2, 3][i % 3];
+                names.push(format!("{scan:?}, {init:?}, {batch:?}, {solver:?}, {steps}, {theta_steps}"));
+                let states = StateConfig { steps, ..held.states };
+                variants.push(BtpropConfig { scan, init, batch, solver, theta_steps, states, ..held.clone() });
+            }
+        }
+    }
+    let states = held.states;
+    let scanned = BtpropConfig { scan: Scan::Pulls, init: Init::Sequential, ..held.clone() };
+    let with = |states| BtpropConfig { states, ..scanned.clone() };
+    let reset = admm(DualConfig { stored: false, ..duals(0.5) }, true);
+    let up = LambdaSchedule::Geometric(1.5);
+    for (name, config) in [
+        ("ηλ = 1", BtpropConfig { lambda: 1.25, ..with(StateConfig { rate: 0.8, steps: 1, ..states }) }),
+        ("mean", with(StateConfig { scale: StateScale::Mean, rate: 4.0, ..states })),
+        ("tolerance", with(StateConfig { steps: 6, tolerance: 0.01, ..states })),
+        ("clip", BtpropConfig { states: StateConfig { clip: 0.1, ..states }, ..held.clone() }),
+        ("adagrad", {
+            let states = StateConfig { rule: StateRule::Adagrad, rate: 0.1, ..states };
+            BtpropConfig { states, ..held.clone() }
+        }),
+        ("one block", BtpropConfig { blocks: 1, ..scanned.clone() }),
+        ("one block, admm", BtpropConfig { blocks: 1, solver: admm(duals(0.5), false), ..held.clone() }),
+        ("two blocks", BtpropConfig { blocks: 2, ..scanned.clone() }),
+        ("first free", BtpropConfig { first: First::Free, ..scanned.clone() }),
+        ("duals reset", BtpropConfig { solver: reset, ..scanned.clone() }),
+        ("λ moves", BtpropConfig { lambda_schedule: up, ..scanned.clone() }),
+        ("λ moves, admm", BtpropConfig { lambda_schedule: up, solver: admm(duals(0.4), false), ..held.clone() }),
+        ("λ moves, batch", BtpropConfig { lambda_schedule: up, batch: Batch::Full, ..scanned.clone() }),
+        ("no steps", BtpropConfig { states: StateConfig { steps: 0, ..states }, ..scanned.clone() }),
+        ("as they are", BtpropConfig { init: Init::Stored { sweeps: 0 }, batch: Batch::Full, ..held.clone() }),
+        ("free", BtpropConfig { loss: LossOn::Free, block: 1, solver: admm(duals(0.5), false), ..held.clone() }),
+        ("kl", BtpropConfig { penalty: Penalty::Kl(Direction::Forward), ..held.clone() }),
+        ("box", BtpropConfig { constraint: Constraint::Box, ..held.clone() }),
+        ("tanh", BtpropConfig { constraint: Constraint::Tanh, ..held.clone() }),
+    ] {
+        names.push(name.into());
+        variants.push(config);
+    }
+    let table: Vec<_> = names.iter().map(String::as_str).zip(variants).collect();
+    for_every_cell(&table, Some(4));
+}
+
+#[test]
+fn newton() {
+    let solvers = [Solver::Penalty, admm(duals(0.5), false), alm(2), admm(duals(0.5), true)];
+    let states = StateConfig { rule: StateRule::Newton, ..long().states };
+    let base = BtpropConfig { states, ..long() };
+    let (mut names, mut variants) = (Vec::new(), Vec::new());
+    for loss in [LossOn::Predicted, LossOn::Free] {
+        for batch in [Batch::Mini { accumulate: 1 }, Batch::Full] {
+            for first in [First::Fixed, First::Free] {
+                for last in [Last::None, Last::Zero, Last::Free0] {
+                    let i = variants.len();
+                    let solver = solvers[(i + i / 4) % 4];
+                    let init = [Init::Zero, Init::Sequential, Init::Stored { sweeps: 1 }][(i + i / 3) % 3];
+                    let block = if loss == LossOn::Free { 1 } else { base.block };
+                    names.push(format!("{loss:?}, {batch:?}, {first:?}, {last:?}, {solver:?}, {init:?}"));
+                    variants.push(BtpropConfig { loss, batch, first, last, solver, init, block, ..base.clone() });
+                }
+            }
+        }
+    }
+    let with = |states| BtpropConfig { states, ..base.clone() };
+    for (name, config) in [
+        ("mean", with(StateConfig { scale: StateScale::Mean, rate: 4.0, ..states })),
+        ("long steps", BtpropConfig { last: Last::Free0, lambda: 3.0, ..with(StateConfig { rate: 50.0, ..states }) }),
+        ("tolerance", with(StateConfig { steps: 6, tolerance: 0.02, ..states })),
+        ("no coupling", BtpropConfig { lambda: 0.0, ..base.clone() }),
+        ("one block", BtpropConfig { blocks: 1, ..base.clone() }),
+        ("one block, free", BtpropConfig { blocks: 1, last: Last::Free0, first: First::Free, ..base.clone() }),
+        ("two blocks", BtpropConfig { blocks: 2, ..base.clone() }),
+        ("from a scan", { BtpropConfig { scan: Scan::Starts, init: Init::Carried { sweeps: 2 }, ..base.clone() } }),
+        ("λ in balance", {
+            let lambda_schedule = LambdaSchedule::Balance(1.7);
+            BtpropConfig { lambda_schedule, solver: admm(duals(0.5), false), ..base.clone() }
+        }),
+    ] {
+        names.push(name.into());
+        variants.push(config);
+    }
+    let table: Vec<_> = names.iter().map(String::as_str).zip(variants).collect();
+    let facts = for_every_cell(&table, None);
+    assert_seen(&facts, &["settled early", "not settled"]);
+}
+
+/// Scans and systems that cross ranks.
+#[test]
+fn scans_on_ranks() {
+    let states = StateConfig { steps: 3, ..base().states };
+    let base = BtpropConfig { states, streams: 2, blocks: 6, block: 1, ..base() };
+    let admm = admm(duals(0.5), false);
+    let carried = Init::Carried { sweeps: 3 };
+    let both = BtpropConfig { scan: Scan::Both, init: carried, starts: Starts::Held, ..base.clone() };
+    let newton = StateConfig { rule: StateRule::Newton, ..states };
+    let newton = BtpropConfig { states: newton, ..base.clone() };
+    let full = Batch::Full;
+    let mut cases = Vec::new();
+    for (i, (name, config)) in [
+        ("both", both.clone()),
+        ("both, batch, alm", BtpropConfig { batch: full, solver: alm(2), ..both.clone() }),
+        ("both, free behind", BtpropConfig { last: Last::Free0, solver: admm, ..both.clone() }),
+        ("settling", BtpropConfig { sweep_tolerance: 0.1, ..both.clone() }),
+        ("parallel", BtpropConfig { scan: Scan::Starts, init: Init::Parallel { sweeps: 2 }, ..base.clone() }),
+        ("parallel, held", {
+            let init = Init::Parallel { sweeps: 2 };
+            BtpropConfig { scan: Scan::Starts, starts: Starts::Held, solver: admm, init, ..base.clone() }
+        }),
+        ("free, parallel", {
+            let init = Init::Parallel { sweeps: 2 };
+            BtpropConfig { scan: Scan::Starts, loss: LossOn::Free, starts: Starts::Held, init, ..base.clone() }
+        }),
+        ("stored", BtpropConfig { pulls: Pulls::Stored, scan: Scan::Pulls, init: Init::Sequential, ..both.clone() }),
+        ("stored, not scanned", BtpropConfig { pulls: Pulls::Stored, scan: Scan::None, solver: admm, ..both.clone() }),
+        ("stored, batch", BtpropConfig { pulls: Pulls::Stored, batch: full, ..both.clone() }),
+        ("newton", newton.clone()),
+        ("newton, admm", BtpropConfig { last: Last::Free0, first: First::Free, solver: admm, ..newton.clone() }),
+        ("newton, batch", BtpropConfig { last: Last::Zero, batch: full, solver: alm(2), ..newton.clone() }),
+        ("newton, free", BtpropConfig { loss: LossOn::Free, ..newton }),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for ranks in [2, 3] {
+            for staleness in [0, 1] {
+                for turn in 0..2 {
+                    let config = BtpropConfig { staleness, ..config.clone() };
+                    let name = format!("{name}, {ranks} ranks, staleness {staleness}");
+                    let cell = CellKind::ALL[(i + 3 * turn + ranks) % CellKind::ALL.len()];
+                    let mut case = btprop(name, model(cell, 1 + (i + ranks) % 2), &config);
+                    case.ranks = ranks;
+                    case.text = tokens(config.streams * (if config.batch == full { 2 } else { 5 }) * 6 + 1);
+                    cases.push(case);
+                }
+            }
+        }
+    }
+    compare_all(cases);
+}
+
 /// Boundary states of other ranks lag by exactly so many state steps, within a window only.
 #[test]
 fn staleness() {
@@ -547,6 +842,12 @@ fn staleness() {
         ("admm", BtpropConfig { solver: admm, ..base.clone() }),
         ("alm", BtpropConfig { solver: alm, ..base.clone() }),
         ("held", BtpropConfig { starts: Starts::Held, init: Init::Sequential, ..base.clone() }),
+        ("held, not exact", BtpropConfig { starts: Starts::Held, solver: admm, ..base.clone() }),
+        ("held, not exact, no steps", {
+            let states = StateConfig { steps: 0, ..states };
+            BtpropConfig { starts: Starts::Held, states, solver: admm, ..base.clone() }
+        }),
+        ("held, tanh", BtpropConfig { starts: Starts::Held, constraint: Constraint::Tanh, ..base.clone() }),
         ("free", BtpropConfig { loss: LossOn::Free, ..base.clone() }),
         ("batch", BtpropConfig { batch: Batch::Full, solver: admm, ..base.clone() }),
     ]

@@ -166,6 +166,92 @@ impl Net {
         back
     }
 
+    /// Values of a unit's state: h, or h and c.
+    fn unit_width(&self) -> usize {
+        self.layer_width() / self.hidden
+    }
+
+    /// Where each unit's values stand in a state, layer by layer.
+    pub fn units(&self) -> Vec<Vec<usize>> {
+        let (v, w) = (self.unit_width(), self.layer_width());
+        let unit = |l: usize, j: usize| (0..v).map(|a| l * w + a * self.hidden + j).collect();
+        (0..self.layers).flat_map(|l| (0..self.hidden).map(move |j| unit(l, j))).collect()
+    }
+
+    /// Section 13: the derivative of [`Net::cell`] unit by unit, each in its own state before the step, as far as that passes through the
+    /// diagonal of the recurrent matrices.
+    fn step_diagonals(&self, theta: &Theta, l: usize, gx: &[f64], gh: &[f64], before: &[f64]) -> Vec<Matrix> {
+        let n = self.hidden;
+        let after = self.cell(theta, l, gx, gh, before);
+        let gate = |name: &str, j: usize| theta[&format!("rnn.gate_{name}_l{l}")][0][j];
+        let w = |k: usize, j: usize| theta[&format!("rnn.weight_hh_l{l}")][k * n + j][j];
+        let of_unit = |j: usize| match self.cell {
+            CellKind::Elman(Activation::Tanh) => vec![vec![(1.0 - after[j] * after[j]) * w(0, j)]],
+            CellKind::Elman(Activation::Sigmoid) => vec![vec![after[j] * (1.0 - after[j]) * w(0, j)]],
+            CellKind::Gru => {
+                let [w_r, w_z, w_n] = [0, 1, 2].map(|k| w(k, j));
+                let r = sigma(gx[j] + gh[j]);
+                let z = sigma(gx[n + j] + gh[n + j]);
+                let a = gh[2 * n + j];
+                let c = (gx[2 * n + j] + r * a).tanh();
+                let candidate = (1.0 - c * c) * (r * w_n + a * r * (1.0 - r) * w_r);
+                vec![vec![z + (1.0 - z) * candidate + (before[j] - c) * z * (1.0 - z) * w_z]]
+            }
+            CellKind::Lstm => {
+                let [i, f, g, o] = [0, 1, 2, 3].map(|k| gx[k * n + j] + gh[k * n + j]);
+                let [i, f, g, o] = [sigma(i), sigma(f), g.tanh(), sigma(o)];
+                let [w_i, w_f, w_g, w_o] = [0, 1, 2, 3].map(|k| w(k, j));
+                let (c_before, tanh_c) = (before[n + j], after[n + j].tanh());
+                let c_h = c_before * f * (1.0 - f) * w_f + g * i * (1.0 - i) * w_i + i * (1.0 - g * g) * w_g;
+                let through_c = o * (1.0 - tanh_c * tanh_c);
+                vec![vec![o * (1.0 - o) * tanh_c * w_o + through_c * c_h, through_c * f], vec![c_h, f]]
+            }
+            CellKind::Mult => vec![vec![gx[j] * w(0, j)]],
+            CellKind::MultGated => vec![vec![(gate("a", j) * gx[j] + gate("b", j)) * w(0, j)]],
+        };
+        (0..n).map(of_unit).collect()
+    }
+
+    /// Section 13: d of a block, for each of [`Net::units`] the product of its steps' matrices.
+    pub fn diagonals(&self, theta: &Theta, inputs: &[usize], states: &[Vector]) -> Vec<Matrix> {
+        let (v, w) = (self.unit_width(), self.layer_width());
+        let mut d = vec![identity(v); self.layers * self.hidden];
+        for (t, &token) in inputs.iter().enumerate() {
+            for l in 0..self.layers {
+                let x = match l {
+                    0 => &theta["embed.weight"][token][..],
+                    _ => &states[t + 1][self.h(l - 1)],
+                };
+                let before = &states[t][l * w..(l + 1) * w];
+                let (gx, gh) = self.products(theta, l, x, &before[..self.hidden]);
+                for (j, step) in self.step_diagonals(theta, l, &gx, &gh, before).iter().enumerate() {
+                    let unit = &mut d[l * self.hidden + j];
+                    *unit = product(step, unit);
+                }
+            }
+        }
+        d
+    }
+
+    /// d x, unit by unit.
+    pub fn diagonal_times(&self, d: &[Matrix], x: &[f64]) -> Vector {
+        let mut out = vec![0.0; x.len()];
+        for (unit, d) in self.units().iter().zip(d) {
+            for (a, &to) in unit.iter().enumerate() {
+                for (b, &from) in unit.iter().enumerate() {
+                    out[to] += d[a][b] * x[from];
+                }
+            }
+        }
+        out
+    }
+
+    /// dᵀ x, unit by unit.
+    pub fn diagonal_transposed_times(&self, d: &[Matrix], x: &[f64]) -> Vector {
+        let flipped: Vec<Matrix> = d.iter().map(flip).collect();
+        self.diagonal_times(&flipped, x)
+    }
+
     /// (1): the whole state before the first step (the start) and after each step; the last one is F.
     pub fn run(&self, theta: &Theta, inputs: &[usize], start: &[f64]) -> Vec<Vector> {
         let mut states = vec![start.to_vec()];
@@ -329,6 +415,40 @@ pub fn add_scaled(out: &mut [f64], x: &[f64], factor: f64) {
 
 pub fn minus(a: &[f64], b: &[f64]) -> Vector {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
+}
+
+fn identity(n: usize) -> Matrix {
+    (0..n).map(|a| (0..n).map(|b| if a == b { 1.0 } else { 0.0 }).collect()).collect()
+}
+
+/// A B
+pub fn product(a: &Matrix, b: &Matrix) -> Matrix {
+    a.iter().map(|row| (0..b[0].len()).map(|j| (0..b.len()).map(|k| row[k] * b[k][j]).sum()).collect()).collect()
+}
+
+/// Aᵀ
+pub fn flip(a: &Matrix) -> Matrix {
+    (0..a[0].len()).map(|j| a.iter().map(|row| row[j]).collect()).collect()
+}
+
+/// x of A x = b, by elimination with the largest pivot of each column.
+pub fn solve(mut a: Matrix, mut b: Vector) -> Vector {
+    let n = b.len();
+    for i in 0..n {
+        let pivot = (i..n).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs())).unwrap();
+        a.swap(i, pivot);
+        b.swap(i, pivot);
+        for k in i + 1..n {
+            let factor = a[k][i] / a[i][i];
+            let row = a[i].clone();
+            add_scaled(&mut a[k], &row, -factor);
+            b[k] -= factor * b[i];
+        }
+    }
+    for i in (0..n).rev() {
+        b[i] = (b[i] - (i + 1..n).map(|j| a[i][j] * b[j]).sum::<f64>()) / a[i][i];
+    }
+    b
 }
 
 /// Wᵀ v

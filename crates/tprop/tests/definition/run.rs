@@ -59,6 +59,8 @@ pub struct Coupling {
     /// Σ ‖Δs‖ over all state steps, and the number of states that may move.
     pub moved: f64,
     pub movable: f64,
+    /// Sweeps that found the starts.
+    pub sweeps: f64,
 }
 
 /// What is recorded of an epoch.

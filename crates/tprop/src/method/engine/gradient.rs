@@ -159,20 +159,23 @@ impl<T: Real> Engine<T> {
             return;
         }
         let (own, slots) = (self.states.own().len(), self.config.streams * self.states.width());
-        let pull = self.geometry.span.has_first().then(|| {
-            let (blocks, scale) = (T::of(self.geometry.blocks as f64), self.state_scale());
+        let scale = self.state_scale();
+        // A buffer of the free loss, which is over.
+        let pull = &mut self.buffers.seen;
+        if self.geometry.span.has_first() {
+            let blocks = T::of(self.geometry.blocks as f64);
             let moved = T::of(self.lambda.value * self.config.states.rate);
             let sigma = self.states.gradients.as_ref().filter(|_| self.config.scan.pulls());
-            let mut pull: Vec<T> = Vec::with_capacity(slots);
+            pull.clear();
             for (j, &d) in self.states.d_start[..slots].iter().enumerate() {
                 // σ_1 = g_1 + d_1ᵀ σ_2, and p⁺_1 − p_1 = ηλ σ_2.
                 pull.push(blocks * d + sigma.map_or(T::ZERO, |sigma| moved * (sigma[j] - scale * d)));
             }
-            pull
-        });
+        }
         if let Some(pulls) = &mut self.carried.pulls {
             let behind = &mut pulls[window * own - slots..window * own];
-            self.states.exchange.carry_back(l.comm, pull.as_deref(), behind);
+            let pull = self.geometry.span.has_first().then_some(&pull[..]);
+            self.states.exchange.carry_back(l.comm, pull, behind);
         }
     }
 

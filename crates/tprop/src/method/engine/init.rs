@@ -32,18 +32,23 @@ impl<T: Real> Engine<T> {
                 me.states.settle(&me.config, l.model);
             }
             // Targets that begin where the blocks end are set by the first pass.
-            if persists || !me.config.aims_at_ends() {
+            if !me.aims() {
                 me.states.send_first(l.comm);
                 me.states.receive_first(l.comm, 0);
             }
         })
     }
 
+    /// Whether this window's targets begin where its blocks end. Those that persist do not, unless it is their pulls that are stored.
+    fn aims(&self) -> bool {
+        let persists = stages::persists(&self.config, self.progress.epoch);
+        self.config.aims_at_ends() && (!persists || self.config.pulls == Pulls::Stored)
+    }
+
     /// In the first pass of a window, targets that begin where chunk `i`'s blocks end: t_{k+1} = F_k + u_k − p_k/λ, with p = 0 unless
     /// it was stored.
     pub(super) fn aim(&mut self, l: &Learner<T>, stage: Stage, i: usize) {
-        let persists = stages::persists(&self.config, self.progress.epoch);
-        if persists || !self.config.aims_at_ends() || !self.progress.cursor.is_first_pass(stage) {
+        if !self.aims() || !self.progress.cursor.is_first_pass(stage) {
             return;
         }
         let all = self.config.pulls == Pulls::Stored || self.states.continues(&self.config);
@@ -132,8 +137,7 @@ impl<T: Real> Engine<T> {
                 me.states.take_ends(&me.config, &me.found.ends, l.comm);
             }
             if tolerance > 0.0 && !from_initial {
-                let change = me.states.change_of_starts();
-                let [change, norm] = me.statistics.sum(l.comm, &change);
+                let [change, norm] = me.statistics.sum(l.comm, me.states.measure_starts());
                 if change.sqrt() < tolerance * norm.sqrt() {
                     me.progress.cursor.swept = number as u64 + 1;
                     me.progress.cursor.list_stages(&me.config, me.progress.epoch);

@@ -188,7 +188,9 @@ impl<T: Real> States<T> {
         if slot >= self.span.own && !self.span.has_last() {
             self.aims.extend_from_slice(&targets[slot * self.width..][..self.width]);
         }
-        if config.constraint != Constraint::None {
+        // Constraints are for what may move; what stands behind the last block of all may not.
+        let moves = slot < self.span.own || !self.span.has_last() || outermost(config).1;
+        if config.constraint != Constraint::None && moves {
             self.settle_slot(slot, config.constraint, model);
         }
     }
@@ -283,19 +285,20 @@ impl<T: Real> States<T> {
         }
     }
 
-    /// ‖s⁺ − s‖² and ‖s⁺‖² of all starts but the window's first ones, by share; s stands in `d_start`.
-    pub fn change_of_starts(&self) -> Vec<[f64; 2]> {
+    /// ‖s⁺ − s‖² and ‖s⁺‖² of all starts but the window's first ones, by share, in place of the last step's; s stands in `d_start`.
+    pub fn measure_starts(&mut self) -> &[[f64; 2]] {
         let first = if self.span.has_first() { self.streams } else { 0 };
-        let mut sums = vec![[0.0; 2]; self.movement.ends.len()];
+        self.movement.begin_step();
         for q in first..self.span.own {
             let at = q * self.width..(q + 1) * self.width;
-            let sums = &mut sums[self.movement.share(q)];
+            let share = self.movement.share(q);
+            let sums = &mut self.movement.last[share];
             for (new, old) in self.starts[at.clone()].iter().zip(&self.d_start[at]) {
                 sums[0] += (new.f64() - old.f64()).powi(2);
                 sums[1] += new.f64().powi(2);
             }
         }
-        sums
+        &self.movement.last
     }
 
     /// Which slots may move.
