@@ -17,3 +17,4 @@ mod old;
 mod settings;
 mod signals;
 mod texts;
+mod unreadable;

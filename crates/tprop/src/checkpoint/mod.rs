@@ -22,6 +22,7 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+pub use crate::file::hex;
 use crate::params::Params;
 use crate::real::Real;
 
@@ -261,11 +262,6 @@ fn hashes(input: &mut impl Read, length: u64) -> Result<(String, String), ReadEr
 
 fn find_hash(header: &[u8]) -> Option<usize> {
     header.windows(HASH_KEY.len()).position(|w| w == HASH_KEY).map(|at| at + HASH_KEY.len())
-}
-
-/// Lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 //! takes the place of the one that waits (it would be pruned soon anyway), but the best so far is never lost by that. What went wrong on
 //! the way surfaces in the trainer, the next time it looks.
 
-use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::{CheckpointError, Kind, Snapshot, Store};
 use crate::fault;
+use crate::file::Output;
 
 /// A state to be written.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Job {
     /// It is also the best so far.
     pub best: bool,
     /// Must be on the disk before: the record whose length the state knows.
-    pub first: Option<File>,
+    pub first: Option<Output>,
 }
 
 #[derive(Debug, Default)]
@@ -140,13 +140,13 @@ impl Drop for Saver {
 fn write(store: &Store, keep: usize, mut job: Job) -> Result<(), CheckpointError> {
     if let Some(record) = &job.first {
         let path = store.dir().to_owned();
-        record.sync_data().map_err(|source| CheckpointError::Io { path, source, needed: None })?;
+        record.sync().map_err(|source| CheckpointError::Io { path, source, needed: None })?;
     }
     store.write(Kind::Step, &mut job.snapshot)?;
     if job.best {
         store.write(Kind::Best, &mut job.snapshot)?;
     }
-    store.prune(keep)
+    store.prune(&Store::name(job.snapshot.count("train.step").unwrap_or(0)), keep)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod write;
 use serde::{Deserialize, Serialize};
 
 pub use read::{before_end, events, read};
-pub use write::Recorder;
+pub use write::{Recorder, other_record};
 
 use read::{EvalRead, number};
 

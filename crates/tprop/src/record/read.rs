@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer};
 
 use super::{CouplingMeans, Eval, Event};
+use crate::file;
 
 /// A number as it is read. JSON has no word for infinity and writes `null`; a perplexity can become infinite without an error of
 /// anybody's, because it is an exponential.
@@ -101,7 +102,7 @@ const LONGEST: u64 = 4 << 20;
 /// # Errors
 /// If the file cannot be opened.
 pub fn events(path: &Path) -> io::Result<impl Iterator<Item = io::Result<(Event, u64)>>> {
-    let reader = BufReader::new(File::open(path)?);
+    let reader = BufReader::new(file::open(path)?);
     Ok(Events { path: path.to_owned(), reader, line: Vec::new(), number: 0, place: 0, over: false })
 }
 
@@ -184,7 +185,7 @@ const BESIDE: u64 = 16 << 20;
 /// If it cannot be read, or a line is no event; the message says which.
 pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     let mut lines = 0;
-    let mut reader = BufReader::new(File::open(path)?);
+    let mut reader = BufReader::new(file::open(path)?);
     loop {
         let buffer = reader.fill_buf()?;
         if buffer.is_empty() {
