@@ -29,7 +29,7 @@ impl Signals {
         }
         // A handler may not look at the clock, so a thread waits for the first signal.
         if let Ok(mut signals) = signal_hook::iterator::Signals::new(ends()) {
-            std::thread::spawn(move || {
+            let _ = std::thread::Builder::new().spawn(move || {
                 if signals.forever().next().is_some() {
                     std::thread::sleep(TOGETHER);
                     impatient.store(true, Ordering::Relaxed);

@@ -152,7 +152,7 @@ impl Seek for Output {
 /// If the file system fails.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
-    trace("rename", from, &to.display());
+    traced(|| trace("rename", from, &std::path::absolute(to).unwrap_or_default().display()));
     Ok(())
 }
 

@@ -46,7 +46,10 @@ pub fn resume(args: &args::Resume) -> Outcome {
     prepare::check_memory(prepare::memory(&settings, &model, Sizes::of(&corpus, comm.size())))?;
     let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
     let Best { snapshot: best, bad: bad_best } = best_for(&mut snapshot, &store, !changed.is_empty())?;
-    trainer.restore(&snapshot, best.as_ref())?;
+    trainer.restore(&snapshot, best.as_ref()).map_err(|e| {
+        let failure = Failure::from(e);
+        Failure::new(failure.code, format!("{}: {}", store.dir().join(&file).display(), failure.message))
+    })?;
 
     let unreadable =
         |e: std::io::Error| Failure::input(format!("{}: the record cannot be continued ({e})", path.display()));
@@ -94,11 +97,12 @@ pub fn resume(args: &args::Resume) -> Outcome {
         json: args.telling.json,
         signals,
         step,
-    });
+    })?;
     if changed.contains_key("optim.lr") {
         trainer.set_rate(settings.optim().rate);
     }
     cluster.begin(&run, &mut trainer, Some((&snapshot, best.as_ref())));
+    drop((snapshot, best)); // as large as the model several times
     watcher.progress().line(&format!("going on from update {} ({file})", grouped(step)));
     if changed.contains_key("optim.lr") {
         let rate = settings.optim().rate;

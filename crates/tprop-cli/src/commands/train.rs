@@ -91,7 +91,7 @@ pub fn train(args: &args::Train) -> Outcome {
         json: args.telling.json,
         signals,
         step: 0,
-    });
+    })?;
     cluster.begin(&run, &mut trainer, None);
     watcher.tell(&Event::Start(start(&model, &corpus, updates, comm.size(), args.from.as_deref())))?;
     go(trainer, watcher, &run, &corpus, args.telling, &cluster)

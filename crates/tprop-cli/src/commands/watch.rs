@@ -107,14 +107,20 @@ pub struct Parts<'a> {
 
 impl Watcher {
     /// For a run whose record is open.
-    pub fn new(parts: Parts<'_>) -> Self {
+    ///
+    /// # Errors
+    /// If there is no room for the thread that saves.
+    pub fn new(parts: Parts<'_>) -> Outcome<Self> {
         let plan = parts.settings.checkpointing();
-        Self {
+        let saver = Saver::start(parts.store.clone(), plan.keep);
+        let saver =
+            saver.map_err(|e| Failure::new(Code::Failed, format!("no thread for checkpoints can be started ({e})")))?;
+        Ok(Self {
             board: Following::NotYet,
             run: parts.run.clone(),
             recorder: parts.recorder,
             record: parts.run.path("record.jsonl"),
-            saver: Saver::start(parts.store.clone(), plan.keep),
+            saver,
             store: parts.store,
             plan,
             settings: parts.settings.to_toml(),
@@ -128,7 +134,7 @@ impl Watcher {
             rolls_back: parts.settings.rolls_back(),
             stopped: None,
             unread: false,
-        }
+        })
     }
 
     /// Writes an event to the record and shows it.
@@ -256,6 +262,10 @@ impl Watch for Watcher {
         }
         let late = self.plan.every_minutes.is_some_and(|minutes| self.saved.elapsed().as_secs_f64() >= minutes * 60.0);
         if late || self.due() { Request::Save } else { Request::Go }
+    }
+
+    fn make_room(&mut self) {
+        self.saver.make_room();
     }
 
     fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Watched {

@@ -185,7 +185,9 @@ impl Store {
             let _ = file::remove(&aside);
             CheckpointError::Io { path: aside.clone(), source, needed: Some(size) }
         })?;
-        file::rename(&aside, &path).and_then(|()| fault::at("save.after_rename")).map_err(CheckpointError::io(&path))?;
+        file::rename(&aside, &path)
+            .and_then(|()| fault::at("save.after_rename"))
+            .map_err(CheckpointError::io(&path))?;
         let synced = sync_dir(&self.dir).and_then(|()| fault::at("save.after_dir_sync"));
         synced.map_err(CheckpointError::io(&self.dir))?;
         let mut file = file::open(&path).map_err(CheckpointError::io(&path))?;
