@@ -198,6 +198,6 @@ mod tests {
         // A large one in parts of 64 or more that are whole together.
         let parts: Vec<_> = at_once(1000, 32, 60_000_000).collect();
         assert!(parts.len() == 15 && parts[0] == (0..64) && parts[14] == (896..1000), "{parts:?}");
-        assert_eq!(at_once(50, 32, usize::MAX).collect::<Vec<_>>(), [0..50]);
+        assert!(at_once(50, 32, usize::MAX).eq(std::iter::once(0..50)));
     }
 }
