@@ -153,7 +153,7 @@ impl<T: Real> Trainer<'_, T> {
 
 /// Whether the weights are still those of the evaluation that ended epoch `best`, in the midst of nothing else.
 pub(super) fn just_evaluated(best: u64, epoch: u64, begun: u64, epoch_tokens: u64) -> bool {
-    best > 0 && begun == 0 && epoch == best + 1 && epoch_tokens == 0
+    best > 0 && begun == 0 && best.checked_add(1) == Some(epoch) && epoch_tokens == 0
 }
 
 /// Whether a snapshot's weights are themselves the best that it knows of.
