@@ -9,7 +9,7 @@ use tprop_report::record::Record;
 
 use super::progress::{Ended, Progress};
 use tprop_run::failure::{Code, Failure, Outcome};
-use tprop_run::run::Lock;
+use tprop_run::run::{Lock, Run};
 use tprop_run::settings::table::{TABLE, neutral};
 use tprop_run::settings::typed;
 use tprop_run::settings::{SettingError, Settings, Sources, Typed};
@@ -99,6 +99,11 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Found> {
     match Record::read_whole(&path).map(Progress::from) {
         Ok(progress) if !resumable && progress.ended.is_none() => Ok(Found::Nothing),
         Ok(progress) => Ok(Found::Run(progress)),
+        // Behind the place of the newest checkpoint a power cut may leave anything; who resumes from there writes it again.
+        Err(_) if Run::open(dir).is_ok_and(|run| run.newest(&run.store()).is_ok()) => {
+            let known = Record::read(&path).map(|(record, _)| Progress::from(record)).unwrap_or_default();
+            Ok(Found::Run(Progress { ended: None, ..known }))
+        }
         Err(e) => Err(unusable(&path, &format!("cannot be read ({e})"))),
     }
 }

@@ -10,7 +10,7 @@ use tprop::train::{Trainer, forget_best, is_best};
 
 use super::resume_settings;
 use super::train::{data, go, make_absolute, progress, session};
-use super::watch::{Parts, Watcher, record_length, unfit};
+use super::watch::{Parts, Watcher};
 use crate::args;
 use crate::cluster::{Cluster, Job};
 use crate::console::{self, grouped};
@@ -18,7 +18,7 @@ use crate::disk;
 use crate::failure::{Failure, Outcome};
 use crate::prepare::{self, Sizes};
 use crate::run::sessions::{self, Session};
-use crate::run::{self, Run};
+use crate::run::{self, Run, record_length};
 use crate::signals::Signals;
 
 /// Continues a run from its newest usable checkpoint.
@@ -36,7 +36,7 @@ pub fn resume(args: &args::Resume) -> Outcome {
     let id = past.first().map(|session| session.run.clone());
     let store = run.store().of_run(id.clone());
     let path = run.path("record.jsonl");
-    let Newest { name: file, mut snapshot, bad } = store.newest_unless(|snapshot| unfit(snapshot, &path))?;
+    let Newest { name: file, mut snapshot, bad } = run.newest(&store)?;
     let changed = resume_settings::changes(&run, &settings, &snapshot, &past, &args.allow_change)?;
     let comm = cluster.in_shares(&settings)?;
     prepare::machine(cluster.threads(settings.threads()), settings.simd().or_else(|| kept_path(&snapshot)))?;

@@ -4,15 +4,15 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use tprop::checkpoint::{CheckpointError, Job, Newest, Saver, Snapshot, Store};
+use tprop::checkpoint::{Job, Newest, Saver, Snapshot, Store};
 use tprop::kernel;
-use tprop::record::{self, Event, RateChange, Recorder, Saved};
+use tprop::record::{Event, RateChange, Recorder, Saved};
 use tprop::train::{Request, SaveReason, Watch};
 
 use crate::console;
 use crate::failure::{Code, Failure, Outcome};
 use crate::progress::Progress;
-use crate::run::Run;
+use crate::run::{RECORD_HASH, RECORD_LENGTH, Run, record_length};
 use crate::settings::{Checkpointing, Settings};
 use crate::signals::Signals;
 use crate::tensorboard::Board;
@@ -45,9 +45,6 @@ pub struct Watcher {
     /// Nobody reads the events of `--json` any more.
     unread: bool,
 }
-
-/// Where a checkpoint keeps the hash of the record that it was made with.
-const RECORD_HASH: &str = "record_sha256";
 
 /// Where a checkpoint keeps the rate.
 const RATE: &str = "optim.rate";
@@ -164,7 +161,7 @@ impl Watcher {
     /// that is the newest checkpoint.
     pub fn roll_back(&mut self, factor: f64) -> Outcome<Snapshot> {
         self.saver.finish()?;
-        let Newest { mut snapshot, bad, .. } = self.store.newest_unless(|snapshot| unfit(snapshot, &self.record))?;
+        let Newest { mut snapshot, bad, .. } = self.run.newest(&self.store)?;
         self.store.set_aside(&bad)?;
         let step = snapshot.count("train.step").unwrap_or(0);
         let rate = snapshot.real(RATE).unwrap_or(0.0) / factor;
@@ -221,7 +218,7 @@ impl Watcher {
             ("settings", self.settings.clone()),
             ("corpus", self.corpus.clone()),
             ("simd", kernel::path().name().to_owned()),
-            ("record", self.recorder.len().to_string()),
+            (RECORD_LENGTH, self.recorder.len().to_string()),
             (RECORD_HASH, self.recorder.hash()),
         ] {
             snapshot.meta.insert(name.into(), text);
@@ -231,18 +228,6 @@ impl Watcher {
         self.saved = Instant::now();
         Ok(())
     }
-}
-
-/// Bytes that the record had when a checkpoint was made.
-pub fn record_length(snapshot: &Snapshot) -> u64 {
-    snapshot.meta.get("record").and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// Why a whole checkpoint cannot be continued with this record: it is of another history.
-pub fn unfit(snapshot: &Snapshot, record: &Path) -> Result<Option<String>, CheckpointError> {
-    let hash = snapshot.meta.get(RECORD_HASH).map(String::as_str);
-    record::other_record(record, record_length(snapshot), hash)
-        .map_err(|source| CheckpointError::Unreadable { path: record.to_owned(), source })
 }
 
 impl Watch for Watcher {

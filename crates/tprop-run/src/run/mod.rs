@@ -17,10 +17,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tprop::checkpoint::{BEST, Snapshot, Store};
+use tprop::checkpoint::{BEST, CheckpointError, Newest, Snapshot, Store};
 use tprop::file;
 use tprop::model::Model;
 use tprop::params::Params;
+use tprop::record;
 use tprop::vocab::Vocab;
 
 use crate::disk;
@@ -31,6 +32,16 @@ use crate::settings::{Settings, Typed, typed};
 #[derive(Clone, Debug)]
 pub struct Run {
     dir: PathBuf,
+}
+
+/// Where a checkpoint says how many bytes the record had when it was made, and their hash.
+pub const RECORD_LENGTH: &str = "record";
+/// The same for the hash.
+pub const RECORD_HASH: &str = "record_sha256";
+
+/// Bytes that the record had when a checkpoint was made.
+pub fn record_length(snapshot: &Snapshot) -> u64 {
+    snapshot.meta.get(RECORD_LENGTH).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// The files of a run that was never begun.
@@ -159,6 +170,19 @@ impl Run {
     /// Its checkpoints.
     pub fn store(&self) -> Store {
         Store::open(self.path("checkpoints"))
+    }
+
+    /// The newest of its checkpoints that is whole and was made with the record that is here, however that continued since.
+    ///
+    /// # Errors
+    /// If there is none, or a newer one or the record cannot be read.
+    pub fn newest(&self, store: &Store) -> Result<Newest, CheckpointError> {
+        let path = self.path("record.jsonl");
+        store.newest_unless(|snapshot| {
+            let hash = snapshot.meta.get(RECORD_HASH).map(String::as_str);
+            let other = record::other_record(&path, record_length(snapshot), hash);
+            other.map_err(|source| CheckpointError::Unreadable { path: path.clone(), source })
+        })
     }
 
     /// Writes one of its files; what stood there is replaced only by the whole new one.
