@@ -159,7 +159,7 @@ pub struct CouplingMeans {
 pub struct Saved {
     /// Updates so far.
     pub step: u64,
-    /// Name of the file. It may be gone by now, pruned or overtaken by a newer one.
+    /// Name of the file. It may be gone by now, pruned.
     pub file: String,
 }
 
