@@ -73,7 +73,15 @@ pub fn program() -> ExitCode {
         // A worker's panic must not leave the others waiting.
         std::process::exit(failure::Code::Failed as i32);
     }));
-    let line = args::Line::parse();
+    let line = match args::Line::try_parse() {
+        Ok(line) => line,
+        // It repeats what was typed, whatever that is.
+        Err(error) if error.use_stderr() => {
+            console::note(error.render().to_string().trim_end());
+            return ExitCode::from(failure::Code::Input as u8);
+        }
+        Err(help) => help.exit(),
+    };
     match commands::run(line.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -132,7 +132,7 @@ impl Out {
         let refuse = |path: &Path, why: &str| Err(Failure::input(format!("{}: {why}", path.display())));
         match fs::read_dir(dir) {
             Ok(mut entries) if !state.is_file() => {
-                let leftover = |e: &fs::DirEntry| e.file_name() == "lock" || e.file_name() == "study.json.new";
+                let leftover = |e: &fs::DirEntry| e.file_name() == "lock" || e.file_name() == "study.json.tmp";
                 // Whoever lost the file alone continues: trials are known by their settings.
                 let lost = ["runs", "trials"].iter().all(|folder| dir.join(folder).is_dir());
                 if !lost && entries.any(|e| e.is_ok_and(|e| !leftover(&e))) {
@@ -140,7 +140,7 @@ impl Out {
                 }
             }
             Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(dir).map_err(disk)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => tprop::file::create_dir_all(dir).map_err(disk)?,
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
                 return refuse(dir, "not a directory; choose another --out");
             }
@@ -173,7 +173,7 @@ impl Out {
             out.write("study.json", &text)?;
         }
         for folder in ["trials", "runs"] {
-            fs::create_dir_all(dir.join(folder)).map_err(disk)?;
+            tprop::file::create_dir_all(&dir.join(folder)).map_err(disk)?;
         }
         Ok(out)
     }

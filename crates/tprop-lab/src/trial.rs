@@ -10,7 +10,7 @@ use tprop_report::record::Record;
 
 use super::progress::{Ended, Progress};
 use tprop_run::failure::{Code, Failure, Outcome};
-use tprop_run::run::Lock;
+use tprop_run::run::{Lock, Run};
 use tprop_run::settings::table::{TABLE, neutral};
 use tprop_run::settings::typed;
 use tprop_run::settings::{SettingError, Settings, Sources, Typed};
@@ -92,8 +92,16 @@ pub fn look(dir: &Path, trial: &Trial) -> Outcome<Option<Progress>> {
     if !resumable && !path.is_file() {
         return Ok(None);
     }
-    let record = Record::read_whole(&path).map_err(|e| unusable(&path, &format!("cannot be read ({e})")))?;
-    Ok(Some(Progress::from(record)).filter(|progress| resumable || progress.ended.is_some()))
+    let progress = match Record::read_whole(&path) {
+        Ok(record) => Progress::from(record),
+        // Behind the place of the newest checkpoint a power cut may leave anything; who resumes from there writes it again.
+        Err(_) if Run::open(dir).is_ok_and(|run| run.newest(&run.store()).is_ok()) => {
+            let known = Record::read(&path).map(|(record, _)| Progress::from(record)).unwrap_or_default();
+            Progress { ended: None, ..known }
+        }
+        Err(e) => return Err(unusable(&path, &format!("cannot be read ({e})"))),
+    };
+    Ok(Some(progress).filter(|progress| resumable || progress.ended.is_some()))
 }
 
 /// A trial that came to a bad end which was noted elsewhere, with what its record tells, if there is one.

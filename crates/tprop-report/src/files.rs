@@ -1,10 +1,9 @@
 //! Files that are whole or not there.
 
-use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tprop::checkpoint::store::sync_dir;
+use tprop::file::{self, Output};
 
 /// Writes a file and forces it onto the disk. A reader, or whoever comes after a crash, sees the old file or the new one, never half of
 /// one. For directories that a lock keeps for one process.
@@ -29,14 +28,11 @@ fn write_by(ending: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
     aside.push(ending);
     let aside = PathBuf::from(aside);
     let whole = || {
-        let mut file = File::create(&aside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)?;
-        match path.parent() {
-            Some(dir) if dir != Path::new("") => sync_dir(dir),
-            _ => sync_dir(Path::new(".")),
-        }
+        let mut output = Output::create(&aside)?;
+        output.write_all(bytes)?;
+        output.sync()?;
+        file::rename(&aside, path)?;
+        file::sync_dir(file::parent(path))
     };
-    whole().inspect_err(|_| drop(fs::remove_file(&aside)))
+    whole().inspect_err(|_| drop(file::remove(&aside)))
 }

@@ -1,6 +1,9 @@
-//! Where text goes: data to standard output, everything else to standard error.
+//! Where text goes: data to standard output, everything else to standard error. Nothing that a terminal would obey gets past here but
+//! what this file itself says to it: names of files, runs and tokens may hold anything.
 
 use std::io::{self, IsTerminal, Write};
+
+use tprop::vocab::plain;
 
 use crate::failure::{Failure, Outcome};
 pub use tprop_report::numbers::{bytes, duration, grouped, short};
@@ -8,7 +11,7 @@ pub use tprop_report::numbers::{bytes, duration, grouped, short};
 /// Writes data to standard output at once.
 pub fn data(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Failure::output(&e))
+    out.write_all(plain(text).as_bytes()).and_then(|()| out.flush()).map_err(|e| Failure::output(&e))
 }
 
 /// Writes one line of data.
@@ -18,7 +21,7 @@ pub fn line(text: impl std::fmt::Display) -> Outcome {
 
 /// Writes a line for people; if nobody can read it, that is no reason to stop.
 pub fn note(text: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", plain(&text.to_string()));
 }
 
 /// Whether standard error is a terminal that shows an updating line.
@@ -30,6 +33,11 @@ pub fn live() -> bool {
 pub fn coloured() -> bool {
     live() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
+
+/// Switches bold letters on and off.
+pub const BOLD: &str = "\x1b[1m";
+/// Back to plain letters.
+pub const PLAIN: &str = "\x1b[0m";
 
 /// Columns of the terminal.
 pub fn columns() -> usize {
@@ -62,7 +70,7 @@ impl Live {
         let width = columns().saturating_sub(1);
         let mut err = io::stderr().lock();
         for line in lines {
-            let _ = writeln!(err, "{}", line.chars().take(width).collect::<String>());
+            let _ = writeln!(err, "{}", plain(&line.chars().take(width).collect::<String>()));
         }
         self.drawn = lines.len();
     }
@@ -71,7 +79,12 @@ impl Live {
     pub fn line(&mut self, text: &str) {
         self.wipe();
         if !self.quiet {
-            note(text);
+            // The only letters for which a terminal is told anything.
+            let mut text = plain(text).into_owned();
+            for code in [BOLD, PLAIN] {
+                text = text.replace(&*plain(code), code);
+            }
+            let _ = writeln!(io::stderr().lock(), "{text}");
         }
     }
 

@@ -107,6 +107,12 @@ impl From<CheckpointError> for Failure {
     fn from(error: CheckpointError) -> Self {
         match &error {
             CheckpointError::Io { path, source, needed: Some(needed) } => Self::unwritten(path, source, Some(*needed)),
+            CheckpointError::Unreadable { source, .. } => {
+                let expected = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput);
+                let code = if expected { Code::Input } else { Code::Disk };
+                let way = "make it readable, or move it out of the run if it is lost, and try again";
+                Self::new(code, format!("{error}; {way}"))
+            }
             CheckpointError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => {
                 Self::new(Code::Disk, error)
             }

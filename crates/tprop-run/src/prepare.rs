@@ -35,7 +35,7 @@ pub fn corpus(settings: &Settings, quiet: bool) -> Outcome<Corpus> {
     let (done, wait) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let source = config.source.as_deref().unwrap_or("the built-in language");
-        scope.spawn(move || {
+        let _ = std::thread::Builder::new().spawn_scoped(scope, move || {
             // Most texts are read before anyone wonders.
             if !quiet && wait.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
                 console::note(format!("reading {} …", tprop::vocab::printable(source)));

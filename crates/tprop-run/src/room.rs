@@ -25,6 +25,10 @@ pub fn free(path: &Path) -> Option<u64> {
 
 /// Words for a message about a disk that is full.
 pub fn words(path: &Path, needed: Option<u64>) -> String {
+    if system::names(&existing(path)) == Some(0) {
+        return "; there is room, but the file system has no name (inode) left for one more file: remove some files"
+            .into();
+    }
     let needed = needed.map(|n| format!("{n} bytes ({}) needed", bytes(n)));
     let free = free(path).map(|n| format!("{n} bytes ({}) free", bytes(n)));
     let words: Vec<String> = needed.into_iter().chain(free).collect();
@@ -41,6 +45,11 @@ mod system {
         volume.f_bavail.checked_mul(volume.f_frsize)
     }
 
+    /// Files that can still be made, where the file system counts them.
+    pub fn names(dir: &Path) -> Option<u64> {
+        rustix::fs::statvfs(dir).ok().filter(|volume| volume.f_files > 0).map(|volume| volume.f_favail)
+    }
+
     pub fn writable(dir: &Path) -> bool {
         use rustix::fs::Access;
         rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
@@ -50,6 +59,10 @@ mod system {
 #[cfg(not(unix))]
 mod system {
     pub fn free(_dir: &std::path::Path) -> Option<u64> {
+        None
+    }
+
+    pub fn names(_dir: &std::path::Path) -> Option<u64> {
         None
     }
 

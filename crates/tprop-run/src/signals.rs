@@ -1,11 +1,16 @@
-//! Ctrl-C and friends: the first asks for a checkpoint and an orderly end, a second one ends at once.
+//! Ctrl-C and friends: the first asks for a checkpoint and an orderly end; one that comes a second or more after it ends at once.
+//! One that comes sooner is the same request: `timeout`, shells and batch systems send theirs to the process and to its group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::failure::Code;
+
+/// A signal that comes sooner after the first is no second one.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Which signal came, if any.
 #[derive(Clone, Debug)]
@@ -16,13 +21,20 @@ pub struct Signals {
 impl Signals {
     /// Listens from now on. Where a handler cannot be installed, the signal ends the program as usual.
     pub fn listen() -> Self {
-        let (seen, twice) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (seen, impatient) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         for signal in ends() {
-            // Handlers run in this order, so that only the second signal finds the flag set.
             let code = code_of(signal) as i32;
-            let _ = signal_hook::flag::register_conditional_shutdown(signal, code, twice.clone());
-            let _ = signal_hook::flag::register(signal, twice.clone());
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, code, impatient.clone());
             let _ = signal_hook::flag::register_usize(signal, seen.clone(), signal as usize);
+        }
+        // A handler may not look at the clock, so a thread waits for the first signal.
+        if let Ok(mut signals) = signal_hook::iterator::Signals::new(ends()) {
+            let _ = std::thread::Builder::new().spawn(move || {
+                if signals.forever().next().is_some() {
+                    std::thread::sleep(TOGETHER);
+                    impatient.store(true, Ordering::Relaxed);
+                }
+            });
         }
         Self { seen }
     }

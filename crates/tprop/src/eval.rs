@@ -1,5 +1,7 @@
 //! What a text costs a model: sums of nats and tokens over a split. Perplexity is made at the edge.
 
+use std::ops::Range;
+
 use crate::model::{Model, Tape};
 use crate::params::Params;
 use crate::real::Real;
@@ -20,8 +22,12 @@ pub struct Reading {
 impl Reading {
     /// Adds the nats that a tape holds.
     pub fn note<T: Real>(&mut self, tape: &Tape<T>) {
+        self.nats += self.note_part(tape, 0.0);
+    }
+
+    /// Adds what a tape of some of the streams holds, all but its nats: these are added, one by one, to `sum`.
+    fn note_part<T: Real>(&mut self, tape: &Tape<T>, sum: f64) -> f64 {
         let layout = tape.layout();
-        self.nats += tape.total_nats();
         self.tokens += layout.tokens() as u64;
         layout.each(|place, _, step| {
             if let Some((nats, tokens)) = self.by_position.get_mut(step) {
@@ -29,6 +35,7 @@ impl Reading {
                 *tokens += 1;
             }
         });
+        tape.nats.iter().fold(sum, |sum, nats| sum + nats.f64())
     }
 
     /// exp(nats per token)
@@ -60,8 +67,8 @@ impl Reading {
 #[derive(Debug)]
 pub struct Reader<T> {
     steps: usize,
-    whole: Option<Tape<T>>,
-    rest: Option<Tape<T>>,
+    /// One for each layout that was met.
+    tapes: Vec<Tape<T>>,
     state: Vec<T>,
     ends: Vec<T>,
 }
@@ -70,7 +77,7 @@ impl<T: Real> Reader<T> {
     /// Runs `steps` steps at a time. The result does not depend on it, but positions are counted in blocks of it.
     pub fn new(steps: usize) -> Self {
         assert!(steps > 0);
-        Self { steps, whole: None, rest: None, state: Vec::new(), ends: Vec::new() }
+        Self { steps, tapes: Vec::new(), state: Vec::new(), ends: Vec::new() }
     }
 
     /// Cuts `text` into `streams` streams, begins each in the initial state and carries it to the end.
@@ -99,26 +106,98 @@ impl<T: Real> Reader<T> {
         self.state.resize(streams * model.state_width(), model.initial_state());
         self.ends.resize(self.state.len(), T::ZERO);
         let mut at = 0;
+        let width = model.state_width();
         while at < cut.length() {
-            if stop() {
-                return None;
-            }
             let steps = self.steps.min(cut.length() - at);
-            let slot = if steps == self.steps { &mut self.whole } else { &mut self.rest };
-            let layout = Layout::new(streams, steps);
-            if slot.as_ref().is_none_or(|tape| tape.layout() != layout) {
-                *slot = Some(model.tape(layout));
+            let mut nats = 0.0;
+            for rows in at_once(streams, steps, model.shapes().len()) {
+                if stop() {
+                    return None;
+                }
+                let layout = Layout::new(rows.len(), steps);
+                let there = self.tapes.iter().position(|tape| tape.layout() == layout);
+                let place = there.unwrap_or_else(|| {
+                    if self.tapes.len() == MOST_TAPES {
+                        self.tapes.remove(0);
+                    }
+                    self.tapes.push(model.tape(layout));
+                    self.tapes.len() - 1
+                });
+                let tape = &mut self.tapes[place];
+                let states = rows.start * width..rows.end * width;
+                cut.fill(&layout, at, rows, &mut tape.inputs, &mut tape.targets);
+                model.prepare(params, tape);
+                model.recur(params, tape, &self.state[states.clone()]);
+                model.nats(params, tape);
+                nats = reading.note_part(tape, nats);
+                model.ends(tape, &mut self.ends[states]);
             }
-            let tape = slot.as_mut().expect("just made");
-            cut.fill(&layout, at, 0..streams, &mut tape.inputs, &mut tape.targets);
-            model.prepare(params, tape);
-            model.recur(params, tape, &self.state);
-            model.nats(params, tape);
-            reading.note(tape);
-            model.ends(tape, &mut self.ends);
+            reading.nats += nats;
             std::mem::swap(&mut self.state, &mut self.ends);
             at += steps;
         }
         Some(reading)
+    }
+}
+
+/// Splits of several lengths have so many layouts: whole blocks and last ones, of most streams and of the last few.
+const MOST_TAPES: usize = 8;
+
+/// Streams that are read together: all of them, unless that would take so long that a stop is not obeyed within seconds. Tokens lie in
+/// memory by groups of 32 streams where there are 64 or more, so that the sum has the same order either way.
+fn at_once(streams: usize, steps: usize, parameters: usize) -> impl Iterator<Item = Range<usize>> {
+    // About what a slow machine multiplies in a second.
+    const PRODUCTS: usize = 5_000_000_000;
+    const WHOLE: usize = 64;
+    let most = PRODUCTS / steps.saturating_mul(parameters).max(1);
+    let each = (most / WHOLE * WHOLE).max(WHOLE);
+    // What would be less than a whole one at the end goes with the one before.
+    let count = (streams / each).max(1);
+    (0..count).map(move |i| i * each..if i + 1 == count { streams } else { (i + 1) * each })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ModelConfig;
+
+    /// The same numbers to the bit, however many streams are read together; and a stop is asked for in between.
+    #[test]
+    fn many_streams_are_read_by_and_by() {
+        let model = Model::<f32>::new(ModelConfig { hidden: 8, embed: 8, ..ModelConfig::new(11) });
+        let (params, text): (_, Vec<u32>) = (model.initial(1), (0..5000u32).map(|i| i * i % 11).collect());
+        for streams in [1, 63, 64, 127, 128, 200] {
+            let mut asked = 0;
+            let mut reader = Reader::new(32);
+            let whole = reader.read_unless(&model, &params, &text, streams, &mut || {
+                asked += 1;
+                false
+            });
+            let mut parts = Reading { by_position: vec![(0.0, 0); 32], ..Reading::default() };
+            // The same by hand, in the smallest parts.
+            let cut = Streams::new(&text, streams);
+            let mut state = vec![model.initial_state(); streams * model.state_width()];
+            for at in (0..cut.length()).step_by(32) {
+                let (steps, mut nats) = (32.min(cut.length() - at), 0.0);
+                for rows in at_once(streams, steps, usize::MAX) {
+                    let layout = Layout::new(rows.len(), steps);
+                    let mut tape = model.tape(layout);
+                    let states = rows.start * model.state_width()..rows.end * model.state_width();
+                    cut.fill(&layout, at, rows, &mut tape.inputs, &mut tape.targets);
+                    model.prepare(&params, &mut tape);
+                    model.recur(&params, &mut tape, &state[states.clone()]);
+                    model.nats(&params, &mut tape);
+                    nats = parts.note_part(&tape, nats);
+                    model.ends(&tape, &mut state[states]);
+                }
+                parts.nats += nats;
+            }
+            assert_eq!(whole.unwrap(), parts, "{streams} streams");
+            assert_eq!(asked, cut.length().div_ceil(32), "a small model reads all of them together");
+        }
+        // A large one in parts of 64 or more that are whole together.
+        let parts: Vec<_> = at_once(1000, 32, 60_000_000).collect();
+        assert!(parts.len() == 15 && parts[0] == (0..64) && parts[14] == (896..1000), "{parts:?}");
+        assert!(at_once(50, 32, usize::MAX).eq(std::iter::once(0..50)));
     }
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `kill` | the process ends at once; nothing of ours runs behind it |
 //! | `full` | the system says that the disk is full |
+//! | `slow`, `wait` | nothing happens for half a second, for an hour |
 //! | `nan`, `inf` | a number is not finite any more |
 //! | a number | is taken for what the machine would have said |
 //!
@@ -69,6 +70,10 @@ mod armed {
             None => Ok(()),
             Some("kill") => std::process::exit(137),
             Some("full") => Err(io::ErrorKind::StorageFull.into()),
+            Some(pause @ ("slow" | "wait")) => {
+                std::thread::sleep(std::time::Duration::from_millis(if pause == "slow" { 500 } else { 3_600_000 }));
+                Ok(())
+            }
             Some(other) => panic!("TPROP_FAULT: {point} cannot do {other}"),
         }
     }

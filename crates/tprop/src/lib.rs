@@ -93,6 +93,8 @@ pub mod prelude;
 pub mod words;
 #[doc(hidden)]
 pub mod fault;
+#[doc(hidden)]
+pub mod file;
 pub mod real;
 #[allow(unsafe_code)]
 #[doc(hidden)]

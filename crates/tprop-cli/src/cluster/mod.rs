@@ -258,6 +258,9 @@ impl Watch for Noting<'_> {
     fn request(&mut self) -> Request {
         self.0.request()
     }
+    fn make_room(&mut self) {
+        self.0.make_room();
+    }
     fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Watched {
         let step = snapshot.meta.get("count.train.step").and_then(|step| step.parse::<u64>().ok());
         self.0.save(snapshot, why)?;

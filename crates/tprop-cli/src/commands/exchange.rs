@@ -9,6 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use tprop::cell::{Activation, CellKind};
 use tprop::checkpoint::{Kind, Snapshot, SnapshotWriter, visit_params};
+use tprop::file;
 use tprop::model::{Model, ModelConfig};
 use tprop::params::Params;
 
@@ -22,6 +23,8 @@ use crate::settings::{Settings, Typed};
 const WEIGHTS: &str = "model.safetensors";
 const TOKENIZER: &str = "tokenizer.json";
 const CONFIG: &str = "config.json";
+/// Longest header of a safetensors file, in bytes; a model has a few dozen tensors of a hundred bytes each.
+const HEADER: u64 = 1 << 20;
 
 /// What the tensors alone do not say, and what is pleasant to know.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -58,7 +61,7 @@ impl Shape {
 /// Writes weights, vocabulary and shape.
 pub fn export(args: &args::Export) -> Outcome {
     let loaded = Loaded::open(&args.weights.run, args.weights.checkpoint.as_deref())?;
-    std::fs::create_dir_all(&args.out).map_err(|e| Failure::disk(&args.out, &e))?;
+    file::create_dir_all(&args.out).map_err(|e| Failure::disk(&args.out, &e))?;
     let shape = Shape::of(loaded.model.config());
     let write = |name: &str, bytes: &[u8]| {
         let path = args.out.join(name);
@@ -104,7 +107,14 @@ pub fn import(args: &args::Import) -> Outcome {
     Run::check_free(&args.run)?;
     let path = args.dir.join(WEIGHTS);
     let refuse = |what: String| Failure::input(format!("{}: {what}", path.display()));
-    let bytes = std::fs::read(&path).map_err(|e| refuse(format!("cannot be read ({e})")))?;
+    let bytes = file::read(&path, u64::MAX).map_err(|e| refuse(format!("cannot be read ({e})")))?;
+    // Taken apart, a header needs 25 times its room.
+    let header = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+    if header > HEADER {
+        return Err(refuse(format!(
+            "not a safetensors file, or one with a header of {header} bytes; {HEADER} are enough"
+        )));
+    }
     let file = SafeTensors::deserialize(&bytes)
         .map_err(|e| refuse(format!("not a safetensors file, or a damaged one ({e})")))?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| refuse(e.to_string()))?;
@@ -136,8 +146,7 @@ pub fn import(args: &args::Import) -> Outcome {
     .collect();
     let settings = Settings::resolve(&sources)?;
     let model = Model::<f32>::new(settings.model(vocab.len()));
-    let mut params = Params::zeros(model.shapes());
-    fill(&mut params, &model, &file).map_err(refuse)?;
+    let mut params = params_of(&model, &file).map_err(refuse)?;
 
     let (run, _lock) = Run::create(Some(&args.run), "")?;
     run.write(TOKENIZER, &vocab.to_tokenizer_json())?;
@@ -167,9 +176,14 @@ fn shape(file: &SafeTensors, meta: &HashMap<String, String>, dir: &Path, typed: 
     let (vocab, embed) = matrix("embed.weight")?;
     let (wide, hidden) = matrix("rnn.weight_hh_l0")?;
     let layers = (0..).take_while(|l| dims(&format!("rnn.weight_ih_l{l}")).is_some()).count();
-    let beside = std::fs::read_to_string(dir.join(CONFIG)).ok();
-    let stated: Shape = match beside.as_ref().or(meta.get("config")) {
-        Some(text) => serde_json::from_str(text).map_err(|e| format!("{CONFIG} beside it cannot be read ({e})"))?,
+    let unreadable = |e: &dyn std::fmt::Display| format!("{CONFIG} beside it cannot be read ({e})");
+    let beside = match file::read(&dir.join(CONFIG), 1 << 20) {
+        Ok(bytes) => Some(bytes),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => return Err(unreadable(&e)),
+    };
+    let stated: Shape = match beside.as_deref().or(meta.get("config").map(String::as_bytes)) {
+        Some(text) => serde_json::from_slice(text).map_err(|e| unreadable(&e))?,
         None => Shape::default(),
     };
     let asked = |name: &str| typed.iter().find(|t| t.name == name).map(|t| t.text.clone());
@@ -196,17 +210,23 @@ fn shape(file: &SafeTensors, meta: &HashMap<String, String>, dir: &Path, typed: 
     })
 }
 
-/// Copies every tensor of the model out of the file; nothing may be missing, left over, of another shape or not finite.
-fn fill(params: &mut Params<f32>, model: &Model<f32>, file: &SafeTensors) -> Result<(), String> {
+/// The tensors of the model out of the file; nothing may be missing, left over, of another shape or not finite.
+fn params_of(model: &Model<f32>, file: &SafeTensors) -> Result<Params<f32>, String> {
     let plan = model.shapes().clone();
+    // All shapes first: what the file does not have takes no memory.
+    for entry in plan.entries() {
+        let tensor = file.tensor(&entry.name).map_err(|_| format!("{} is missing", entry.name))?;
+        if tensor.shape() != entry.dims() {
+            let (name, found, wanted) = (&entry.name, tensor.shape(), entry.dims());
+            return Err(format!("{name} has the shape {found:?}; {wanted:?} is wanted"));
+        }
+    }
+    let mut params = Params::zeros(&plan);
     let mut left: BTreeMap<String, ()> = file.names().into_iter().map(|name| (name.to_owned(), ())).collect();
     for (entry, id) in plan.entries().iter().zip(plan.ids()) {
         let name = &entry.name;
         left.remove(name);
         let tensor = file.tensor(name).map_err(|_| format!("{name} is missing"))?;
-        if tensor.shape() != entry.dims() {
-            return Err(format!("{name} has the shape {:?}; {:?} is wanted", tensor.shape(), entry.dims()));
-        }
         let values = params.get_mut(id);
         match tensor.dtype() {
             Dtype::F32 => read(values, tensor.data().as_chunks::<4>().0, |b| f32::from_le_bytes(*b)),
@@ -221,7 +241,7 @@ fn fill(params: &mut Params<f32>, model: &Model<f32>, file: &SafeTensors) -> Res
         left.remove("out.weight");
     }
     match left.keys().next() {
-        None => Ok(()),
+        None => Ok(params),
         Some(name) => {
             let cell = model.config().cell.name();
             Err(format!(

@@ -1,6 +1,6 @@
 //! `resume`: continues a run from its newest usable checkpoint, bit for bit.
 
-use tprop::checkpoint::{BEST, Kind, Newest, Snapshot, Store};
+use tprop::checkpoint::{BEST, CheckpointError, Kind, Newest, Snapshot, Store};
 use tprop::comm::Comm;
 use tprop::corpus::Corpus;
 use tprop::kernel;
@@ -10,7 +10,7 @@ use tprop::train::{Trainer, forget_best, is_best};
 
 use super::resume_settings;
 use super::train::{data, go, make_absolute, progress, session};
-use super::watch::{Parts, Watcher, record_length};
+use super::watch::{Parts, Watcher};
 use crate::args;
 use crate::cluster::{Cluster, Job};
 use crate::console::{self, grouped};
@@ -18,7 +18,7 @@ use crate::disk;
 use crate::failure::{Failure, Outcome};
 use crate::prepare::{self, Sizes};
 use crate::run::sessions::{self, Session};
-use crate::run::{self, Run};
+use crate::run::{self, Run, record_length};
 use crate::signals::Signals;
 
 /// Continues a run from its newest usable checkpoint.
@@ -35,7 +35,8 @@ pub fn resume(args: &args::Resume) -> Outcome {
     let past = sessions::read(&run.path("sessions.jsonl"))?;
     let id = past.first().map(|session| session.run.clone());
     let store = run.store().of_run(id.clone());
-    let Newest { name: file, mut snapshot, bad } = store.newest()?;
+    let path = run.path("record.jsonl");
+    let Newest { name: file, mut snapshot, bad } = run.newest(&store)?;
     let changed = resume_settings::changes(&run, &settings, &snapshot, &past, &args.allow_change)?;
     let comm = cluster.in_shares(&settings)?;
     prepare::machine(cluster.threads(settings.threads()), settings.simd().or_else(|| kept_path(&snapshot)))?;
@@ -44,16 +45,18 @@ pub fn resume(args: &args::Resume) -> Outcome {
     let model = Model::<f32>::new(settings.model(corpus.vocab.len()));
     prepare::check_memory(prepare::memory(&settings, &model, Sizes::of(&corpus, comm.size())))?;
     let mut trainer = Trainer::new(&model, data(&corpus), settings.train(), &comm)?;
-    let best = best_for(&mut snapshot, &store, !changed.is_empty());
-    trainer.restore(&snapshot, best.as_ref())?;
+    let Best { snapshot: best, bad: bad_best } = best_for(&mut snapshot, &store, !changed.is_empty())?;
+    trainer.restore(&snapshot, best.as_ref()).map_err(|e| {
+        let failure = Failure::from(e);
+        Failure::new(failure.code, format!("{}: {}", store.dir().join(&file).display(), failure.message))
+    })?;
 
-    let path = run.path("record.jsonl");
     let unreadable =
         |e: std::io::Error| Failure::input(format!("{}: the record cannot be continued ({e})", path.display()));
     let (length, ended) = record::before_end(&path, record_length(&snapshot)).map_err(unreadable)?;
     if trainer.finished() && ended {
         // It may have been killed when only the tidying up was left.
-        store.prune(settings.checkpointing().keep)?;
+        store.prune(&file, settings.checkpointing().keep)?;
         console::note(format!("{} has come to its end already; `tprop eval {0}` reads it", run.name()));
         return Ok(());
     }
@@ -65,8 +68,10 @@ pub fn resume(args: &args::Resume) -> Outcome {
     if !bad.is_empty() {
         let reasons: Vec<String> = bad.iter().map(ToString::to_string).collect();
         console::note(format!("tprop: warning: {}; going on from {file} instead", reasons.join("; ")));
-        store.set_aside(&bad)?;
     }
+    // Before the record is cut: what was newer must not come back as the newest.
+    store.set_aside(&bad)?;
+    store.set_aside(bad_best.as_slice())?;
     store.sweep(&[".tmp"])?;
     if trainer.at_best() && best.as_ref().is_none_or(|best| best.count("train.step") != snapshot.count("train.step")) {
         store.write(Kind::Best, &mut snapshot.clone())?;
@@ -92,11 +97,12 @@ pub fn resume(args: &args::Resume) -> Outcome {
         json: args.telling.json,
         signals,
         step,
-    });
+    })?;
     if changed.contains_key("optim.lr") {
         trainer.set_rate(settings.optim().rate);
     }
     cluster.begin(&run, &mut trainer, Some((&snapshot, best.as_ref())));
+    drop((snapshot, best)); // as large as the model several times
     watcher.progress().line(&format!("going on from update {} ({file})", grouped(step)));
     if changed.contains_key("optim.lr") {
         let rate = settings.optim().rate;
@@ -123,24 +129,45 @@ fn same_corpus(corpus: &Corpus, snapshot: &Snapshot) -> Outcome {
     }
 }
 
+/// What [`best_for`] found.
+#[derive(Debug)]
+pub struct Best {
+    /// The best weights.
+    pub snapshot: Option<Snapshot>,
+    /// A file that is not they, to be set aside before another takes its place.
+    pub bad: Option<CheckpointError>,
+}
+
 /// The best weights that `snapshot` knows of. Where they are lost, the snapshot forgets them, with a warning.
 ///
 /// A newer best than that is of a future that this run will come to again, unless its settings have changed.
-pub fn best_for(snapshot: &mut Snapshot, store: &Store, changed: bool) -> Option<Snapshot> {
-    let wanted = snapshot.count("train.best_epoch").filter(|&epoch| epoch > 0)?;
-    let found = if store.dir().join(BEST).exists() { Some(store.read(BEST)) } else { None };
+///
+/// # Errors
+/// If there is a file that cannot be read: the next best one would replace it.
+pub fn best_for(snapshot: &mut Snapshot, store: &Store, changed: bool) -> Outcome<Best> {
+    let found = match store.read(BEST) {
+        Err(e @ CheckpointError::Unreadable { .. }) => return Err(e.into()),
+        found => found,
+    };
+    let none = |bad| Best { snapshot: None, bad };
+    let Some(wanted) = snapshot.count("train.best_epoch").filter(|&epoch| epoch > 0) else { return Ok(none(None)) };
     let trouble = match found {
-        Some(Ok(best)) => match best.count("train.best_epoch") {
-            Some(epoch) if epoch == wanted || (epoch > wanted && !changed) => return Some(best),
-            epoch => format!("{BEST} is of epoch {}, not {wanted}", epoch.unwrap_or(0)),
+        Ok(best) => match best.count("train.best_epoch") {
+            Some(epoch) if epoch == wanted || (epoch > wanted && !changed) => {
+                return Ok(Best { snapshot: Some(best), bad: None });
+            }
+            epoch => {
+                let reason = format!("of epoch {}, not {wanted}", epoch.unwrap_or(0));
+                CheckpointError::Stranger { path: store.dir().join(BEST), reason }
+            }
         },
-        Some(Err(e)) => e.to_string(),
-        None => format!("{BEST} is missing"),
+        Err(e) => e,
     };
     // The state itself may be the best one, and its copy may not have been written yet.
-    if !is_best(snapshot) {
-        console::note(format!("tprop: warning: {trouble}; the next evaluation will count as the best"));
-        forget_best(snapshot);
+    if is_best(snapshot) {
+        return Ok(none(None));
     }
-    None
+    console::note(format!("tprop: warning: {trouble}; the next evaluation will count as the best"));
+    forget_best(snapshot);
+    Ok(none(Some(trouble)))
 }

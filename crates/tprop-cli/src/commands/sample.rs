@@ -4,7 +4,7 @@ use tprop::corpus::Corpus;
 use tprop::generate::{Generator, Sampling};
 use tprop::model::Model;
 use tprop::params::Params;
-use tprop::vocab::Level;
+use tprop::vocab::{Level, plain};
 
 use crate::console;
 use crate::lines::opening;
@@ -25,7 +25,7 @@ pub fn write(run: &Run, corpus: &Corpus, model: &Model<f32>, params: &Params<f32
         written.push(token);
         true
     });
-    if let Err(failure) = run.write("sample.txt", &format!("{}\n", vocab.decode(&written).trim_end())) {
+    if let Err(failure) = run.write("sample.txt", &format!("{}\n", plain(vocab.decode(&written).trim_end()))) {
         console::note(format!("tprop: warning: {failure}"));
     }
 }

@@ -3,7 +3,6 @@
 //! A line is read from the initial state after a line end, and its own line end is part of it (where the vocabulary has one), so
 //! that the probabilities of all possible lines add up to 1.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
 use tprop::generate::Generator;
@@ -23,7 +22,7 @@ pub fn score(args: &args::Score) -> Outcome {
     let (name, mut input): (String, Box<dyn BufRead>) = match &args.file {
         Some(path) => {
             let name = path.display().to_string();
-            let file = File::open(path).map_err(|e| Failure::input(format!("{name}: cannot be read ({e})")))?;
+            let file = tprop::file::open(path).map_err(|e| Failure::input(format!("{name}: cannot be read ({e})")))?;
             (name, Box::new(BufReader::new(file)))
         }
         None => ("standard input".to_owned(), Box::new(io::stdin().lock())),

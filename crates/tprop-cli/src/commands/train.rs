@@ -91,7 +91,7 @@ pub fn train(args: &args::Train) -> Outcome {
         json: args.telling.json,
         signals,
         step: 0,
-    });
+    })?;
     cluster.begin(&run, &mut trainer, None);
     watcher.tell(&Event::Start(start(&model, &corpus, updates, comm.size(), args.from.as_deref())))?;
     go(trainer, watcher, &run, &corpus, args.telling, &cluster)
@@ -163,7 +163,9 @@ pub fn go(
                 let what = wording::train_error(&error);
                 watcher.progress().line(&format!("{what}; going back to the last checkpoint"));
                 let mut snapshot = watcher.roll_back(ROLLBACK)?;
-                let best = best_for(&mut snapshot, &run.store(), false);
+                let best = best_for(&mut snapshot, &run.store(), false)?;
+                run.store().set_aside(best.bad.as_slice())?;
+                let best = best.snapshot;
                 cluster.hand_out(Some((&snapshot, best.as_ref())));
                 trainer.restore(&snapshot, best.as_ref())?;
             }

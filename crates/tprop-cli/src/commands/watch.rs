@@ -12,7 +12,7 @@ use tprop::train::{Request, SaveReason, Watch};
 use crate::console;
 use crate::failure::{Code, Failure, Outcome};
 use crate::progress::Progress;
-use crate::run::Run;
+use crate::run::{RECORD_HASH, RECORD_LENGTH, Run, record_length};
 use crate::settings::{Checkpointing, Settings};
 use crate::signals::Signals;
 use crate::tensorboard::Board;
@@ -104,14 +104,20 @@ pub struct Parts<'a> {
 
 impl Watcher {
     /// For a run whose record is open.
-    pub fn new(parts: Parts<'_>) -> Self {
+    ///
+    /// # Errors
+    /// If there is no room for the thread that saves.
+    pub fn new(parts: Parts<'_>) -> Outcome<Self> {
         let plan = parts.settings.checkpointing();
-        Self {
+        let saver = Saver::start(parts.store.clone(), plan.keep);
+        let saver =
+            saver.map_err(|e| Failure::new(Code::Failed, format!("no thread for checkpoints can be started ({e})")))?;
+        Ok(Self {
             board: Following::NotYet,
             run: parts.run.clone(),
             recorder: parts.recorder,
             record: parts.run.path("record.jsonl"),
-            saver: Saver::start(parts.store.clone(), plan.keep),
+            saver,
             store: parts.store,
             plan,
             settings: parts.settings.to_toml(),
@@ -125,7 +131,7 @@ impl Watcher {
             rolls_back: parts.settings.rolls_back(),
             stopped: None,
             unread: false,
-        }
+        })
     }
 
     /// Writes an event to the record and shows it.
@@ -155,7 +161,8 @@ impl Watcher {
     /// that is the newest checkpoint.
     pub fn roll_back(&mut self, factor: f64) -> Outcome<Snapshot> {
         self.saver.finish()?;
-        let Newest { mut snapshot, .. } = self.store.newest()?;
+        let Newest { mut snapshot, bad, .. } = self.run.newest(&self.store)?;
+        self.store.set_aside(&bad)?;
         let step = snapshot.count("train.step").unwrap_or(0);
         let rate = snapshot.real(RATE).unwrap_or(0.0) / factor;
         snapshot.set_real(RATE, rate);
@@ -211,7 +218,8 @@ impl Watcher {
             ("settings", self.settings.clone()),
             ("corpus", self.corpus.clone()),
             ("simd", kernel::path().name().to_owned()),
-            ("record", self.recorder.len().to_string()),
+            (RECORD_LENGTH, self.recorder.len().to_string()),
+            (RECORD_HASH, self.recorder.hash()),
         ] {
             snapshot.meta.insert(name.into(), text);
         }
@@ -220,11 +228,6 @@ impl Watcher {
         self.saved = Instant::now();
         Ok(())
     }
-}
-
-/// Bytes that the record had when a checkpoint was made.
-pub fn record_length(snapshot: &Snapshot) -> u64 {
-    snapshot.meta.get("record").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 impl Watch for Watcher {
@@ -244,6 +247,10 @@ impl Watch for Watcher {
         }
         let late = self.plan.every_minutes.is_some_and(|minutes| self.saved.elapsed().as_secs_f64() >= minutes * 60.0);
         if late || self.due() { Request::Save } else { Request::Go }
+    }
+
+    fn make_room(&mut self) {
+        self.saver.make_room();
     }
 
     fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Watched {

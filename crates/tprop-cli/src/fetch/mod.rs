@@ -10,6 +10,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tprop::corpus::DATASETS;
+use tprop::file;
 
 /// Where a data set comes from.
 struct Source {
@@ -213,7 +214,8 @@ pub fn get(
     let set = DATASETS.iter().find(|set| set.name == name).ok_or_else(unknown)?;
     let source = SOURCES.iter().find(|source| source.name == set.get).ok_or_else(unknown)?;
     let folder = data_dir.join(set.get);
-    std::fs::create_dir_all(&folder).map_err(at(&folder))?;
+    file::create_dir_all(&folder).map_err(at(&folder))?;
+    clear(&folder);
     let mut fetched = Vec::new();
     for remote in source.files {
         let url = match mirror {
@@ -248,6 +250,17 @@ pub fn get(
     Ok(fetched)
 }
 
+/// Removes what killed downloads left: whoever still writes holds a lock on its file.
+fn clear(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let left = name.starts_with('.') && name.ends_with(".part");
+        if left && file::open(&entry.path()).is_ok_and(|part| part.try_lock().is_ok()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// The file, if it is in place and right.
 fn present(folder: &Path, name: &str, check: Check) -> Result<Option<Fetched>, FetchError> {
     let path = folder.join(name);
@@ -279,7 +292,7 @@ fn remember(folder: &Path, name: &str, sha256: &str) -> Result<(), FetchError> {
     let path = folder.join(REMEMBERED);
     let mut list = std::fs::read_to_string(&path).unwrap_or_default();
     list.push_str(&format!("{sha256}  {name}\n"));
-    std::fs::write(&path, list).map_err(at(&path))
+    crate::disk::write_shared(&path, list.as_bytes()).map_err(at(&path))
 }
 
 /// Length and checksums of what has been seen.
@@ -346,6 +359,8 @@ impl Aside {
         // A leftover of a process that had our number; create_new below follows no link that someone put there.
         let _ = std::fs::remove_file(&path);
         let file = File::options().read(true).write(true).create_new(true).open(&path).map_err(at(&path))?;
+        // Held until the end, so that nobody takes it for a leftover; where there are no locks there is no clearing either.
+        let _ = file.try_lock();
         Ok(Self { path, folder: folder.to_owned(), file, sums: Sums::default() })
     }
 
@@ -365,7 +380,7 @@ impl Aside {
             remember(&self.folder, name, &seen.sha256)?;
         }
         let path = self.folder.join(name);
-        std::fs::rename(&self.path, &path).map_err(at(&path))?;
+        file::rename(&self.path, &path).and_then(|()| file::sync_dir(&self.folder)).map_err(at(&path))?;
         Ok(Fetched { path, sha256: seen.sha256, known, downloaded: true })
     }
 }
@@ -400,7 +415,7 @@ fn receive(
         .https_only(https_only)
         .timeout_connect(Some(Duration::from_secs(20)))
         .timeout_recv_response(Some(Duration::from_secs(60)))
-        .timeout_recv_body(Some(Duration::from_secs(2 * 3600)))
+        .timeout_recv_body(Some(longest(remote.limit)))
         // One of the servers turns unnamed programs away.
         .user_agent(concat!("Mozilla/5.0 (compatible; tprop/", env!("CARGO_PKG_VERSION"), ")"))
         .build()
@@ -431,6 +446,26 @@ fn receive(
     Ok(())
 }
 
+/// How long a file of so many bytes may take: as long as over a slow line.
+fn longest(bytes: u64) -> Duration {
+    const SLOWEST: u64 = 50_000; // bytes per second
+    Duration::from_secs(120 + bytes / SLOWEST)
+}
+
+/// How many entries an archive says that it has, from its last bytes alone: a list of millions would be taken into memory before it
+/// could be counted.
+fn entries(archive: &mut File) -> std::io::Result<Option<u64>> {
+    // The end of an archive: a signature, 18 bytes, and a comment of at most 65,535.
+    const END: usize = 22;
+    let length = archive.seek(std::io::SeekFrom::End(0))?;
+    archive.seek(std::io::SeekFrom::Start(length.saturating_sub(END as u64 + 65_535)))?;
+    let mut tail = Vec::new();
+    archive.read_to_end(&mut tail)?;
+    let end = tail.windows(END).rev().find(|bytes| bytes.starts_with(b"PK\x05\x06"));
+    let count = |at: usize, end: &[u8]| u64::from(u16::from_le_bytes([end[at], end[at + 1]]));
+    Ok(end.map(|end| count(8, end).max(count(10, end))))
+}
+
 /// Takes the members in the list out of an archive, all or none.
 fn unpack(
     mut aside: Aside,
@@ -439,6 +474,11 @@ fn unpack(
     folder: &Path,
 ) -> Result<Vec<Fetched>, FetchError> {
     let refuse = |reason: String| FetchError::Archive { archive: archive.to_owned(), reason };
+    match entries(&mut aside.file).map_err(at(&aside.path))? {
+        Some(count) if count > MOST_ENTRIES as u64 => return Err(refuse(format!("{count} entries or more"))),
+        None => return Err(refuse("not a zip archive (no end of a list of entries)".into())),
+        _ => {}
+    }
     aside.file.rewind().map_err(at(&aside.path))?;
     let mut zip = zip::ZipArchive::new(&aside.file).map_err(|e| refuse(format!("not a zip archive ({e})")))?;
     if zip.len() > MOST_ENTRIES {

@@ -222,3 +222,42 @@ fn text8_has_a_length_and_a_sum() {
     let error = verify("text8", &seen, check, None).expect_err("another text").to_string();
     assert!(error.contains("CRC-32 is 00000001, but 7d6be66f"), "{error}");
 }
+
+/// What a killed download left is gone after the next call, but nobody's file that is still being written.
+#[test]
+fn leftovers_are_cleared() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("wikitext-103");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join(".wiki.train.tokens.4194305.part"), "half").unwrap();
+    std::fs::write(folder.join("mine.part"), "mine").unwrap();
+    let busy = Aside::new(&folder, "busy").unwrap();
+    let server = Server::new(vec![(ZIP, zip_of(&wiki()), None)]);
+    fetch("wikitext-103", dir.path(), &server).expect("fetched");
+    let hidden: Vec<String> = left(&folder).into_iter().filter(|name| name.ends_with(".part")).collect();
+    assert_eq!(hidden, [format!(".busy.{}.part", std::process::id()), "mine.part".to_owned()]);
+    drop(busy);
+}
+
+/// Counted before they are taken into memory.
+#[test]
+fn an_archive_of_many_entries_is_refused_by_its_last_bytes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    // Its list is nowhere: whoever looked for it would call it damaged.
+    let mut zip = vec![0; 1000];
+    zip.extend(b"PK\x05\x06\0\0\0\0");
+    zip.extend([0xff; 4]);
+    zip.extend([0; 10]);
+    let server = Server::new(vec![(ZIP, zip, None), ("/text8/text8.zip", b"PK".to_vec(), None)]);
+    let error = fetch("wikitext-103", dir.path(), &server).unwrap_err().to_string();
+    assert!(error.contains("65535 entries or more"), "{error}");
+    let error = fetch("text8", dir.path(), &server).unwrap_err().to_string();
+    assert!(error.contains("not a zip archive"), "{error}");
+    assert!(left(&dir.path().join("wikitext-103")).is_empty());
+}
+
+#[test]
+fn a_download_is_bounded_in_time_by_its_size() {
+    assert!(longest(5_101_618) < Duration::from_secs(240));
+    assert!(longest(300 << 20) < Duration::from_secs(2 * 3600));
+}

@@ -7,13 +7,18 @@
 mod common;
 
 mod bench;
+mod contents;
 mod damage;
 mod disk;
+mod import;
 mod kill;
 mod lock;
 mod memory;
+mod names;
 mod numbers;
 mod old;
+mod power;
 mod settings;
 mod signals;
 mod texts;
+mod unreadable;

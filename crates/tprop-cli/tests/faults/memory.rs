@@ -61,3 +61,31 @@ fn a_model_that_does_not_fit_is_refused_at_the_start() {
     assert!(ran.err.contains("of memory"), "{ran:?}");
     row("model too large for memory", 1, "refused with an estimate; the estimate is always printed");
 }
+
+/// `ulimit -v`: refused with an estimate, or done; never a panic or an abort.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_limit_of_a_shell_is_kept() {
+    let place = place();
+    let program = env!("CARGO_BIN_EXE_tprop");
+    let limited = |megabytes: u64, args: &[&str]| {
+        let line = format!("ulimit -v {}; exec {program} {}", megabytes << 10, args.join(" "));
+        let output = std::process::Command::new("sh").args(["-c", &line]).current_dir(place.path()).output().unwrap();
+        let _ = std::fs::remove_dir_all(place.join("run"));
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let large = ["train", "--hidden", "2048", "synth.tokens=3000", "eval.streams=2", "--run", "run", "--quiet"];
+    let (mut n, sizes) = (0, if full() { 24 } else { 3 });
+    for i in 0..sizes {
+        let megabytes = 120 + i * 1200 / sizes;
+        let (code, err) = limited(megabytes, &large);
+        assert!(code == Some(2) && err.contains("this needs about"), "{megabytes} MB: {code:?}, {err}");
+        let little = train(0, "run", &["--threads", "2"]);
+        let little: Vec<&str> = little.into_iter().filter(|a| *a != "train.threads=1").collect();
+        let (code, err) = limited(megabytes, &little);
+        assert!([Some(0), Some(2)].contains(&code), "{megabytes} MB: {code:?}, {err}");
+        assert!(!err.contains("made a mistake") && !err.contains("panicked"), "{megabytes} MB: {err}");
+        n += 2;
+    }
+    row("memory limits of a shell (ulimit -v)", n, "refused at the start, or done");
+}

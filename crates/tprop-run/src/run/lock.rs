@@ -4,17 +4,19 @@
 //! a live one. The file's text only says who the owner is. A loser that comes between locking and writing would find it empty,
 //! or with the name of an owner that is dead; it asks again until a process of that number and start time lives.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use tprop::file::{self, Output};
 
 use crate::failure::{Code, Failure, Outcome};
 
 /// Held while a process writes to a run.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    _file: Output,
 }
 
 /// How long a loser asks for the winner's name.
@@ -25,11 +27,10 @@ impl Lock {
     /// Takes the lock file `path` of the directory `dir`.
     pub fn take(path: &Path, dir: &Path) -> Outcome<Self> {
         let disk = |e: &io::Error| Failure::disk(path, e);
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let mut file = open.map_err(|e| disk(&e))?;
+        let mut file = Output::update(path).map_err(|e| disk(&e))?;
         let since = Instant::now();
         loop {
-            match file.try_lock() {
+            match file.file().try_lock() {
                 Ok(()) => break,
                 Err(fs::TryLockError::Error(e)) => return Err(disk(&e)),
                 // Someone may only be asking whether it is taken, for an instant: only a live owner counts.
@@ -41,8 +42,10 @@ impl Lock {
         }
         let id = std::process::id();
         let name = format!("{id} {}\n", started(id).unwrap_or_default());
-        let written = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(name.as_bytes()));
-        written.and_then(|()| file.set_len(name.len() as u64)).map_err(|e| disk(&e))?;
+        let written = file.write_all(name.as_bytes()).and_then(|()| file.set_len(name.len() as u64));
+        // On the disk before anything else is: what lies beside a lock is ours, also behind a power cut.
+        let synced = written.and_then(|()| file.sync()).and_then(|()| file::sync_dir(file::parent(path)));
+        synced.map_err(|e| disk(&e))?;
         Ok(Self { _file: file })
     }
 
@@ -51,9 +54,10 @@ impl Lock {
         File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
     }
 
-    /// Whether the file says that one of ours had it once.
+    /// Whether one of ours had it once: it has an owner's name in it, or is as blank as a power cut leaves what was just written.
     pub fn was_taken(path: &Path) -> bool {
-        read(path).is_some()
+        let blank = || file::read(path, 100).is_ok_and(|bytes| bytes.iter().all(|&byte| byte == 0));
+        read(path).is_some() || blank()
     }
 }
 

@@ -12,14 +12,16 @@ pub mod sessions;
 
 pub use lock::Lock;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tprop::checkpoint::{BEST, Snapshot, Store};
+use tprop::checkpoint::{BEST, CheckpointError, Newest, Snapshot, Store};
+use tprop::file;
 use tprop::model::Model;
 use tprop::params::Params;
+use tprop::record;
 use tprop::vocab::Vocab;
 
 use crate::disk;
@@ -30,6 +32,16 @@ use crate::settings::{Settings, Typed, typed};
 #[derive(Clone, Debug)]
 pub struct Run {
     dir: PathBuf,
+}
+
+/// Where a checkpoint says how many bytes the record had when it was made, and their hash.
+pub const RECORD_LENGTH: &str = "record";
+/// The same for the hash.
+pub const RECORD_HASH: &str = "record_sha256";
+
+/// Bytes that the record had when a checkpoint was made.
+pub fn record_length(snapshot: &Snapshot) -> u64 {
+    snapshot.meta.get(RECORD_LENGTH).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// The files of a run that was never begun.
@@ -71,17 +83,18 @@ impl Run {
         let Some(here) = names(&self.dir) else { return false };
         let checkpoints = self.path("checkpoints");
         let inside = if checkpoints.exists() { names(&checkpoints) } else { Some(Vec::new()) };
-        let first = Store::name(0);
+        // `train` begins with the state of update 0, `import` with the best one: a run that has come further has others beside them.
+        let first = [Store::name(0), BEST.to_owned()];
         here.iter().all(|name| BEGINNING.contains(&name.as_str()))
             && (here.iter().all(|name| name == "lock") || Lock::was_taken(&self.path("lock")))
-            && inside.is_some_and(|names| names.iter().all(|name| name.starts_with(&first)))
+            && inside.is_some_and(|names| names.iter().all(|name| first.iter().any(|first| name.starts_with(first))))
     }
 
     /// Makes the directory `dir`, or a new one under `runs/`, and takes it.
     pub fn create(dir: Option<&Path>, short_name: &str) -> Outcome<(Self, Lock)> {
         let dir = match dir {
             Some(dir) => {
-                fs::create_dir_all(dir).map_err(|e| Failure::disk(dir, &e))?;
+                file::create_dir_all(dir).map_err(|e| Failure::disk(dir, &e))?;
                 dir.to_owned()
             }
             None => new_under(Path::new("runs"), short_name)?,
@@ -97,13 +110,13 @@ impl Run {
             return Err(run.not_empty());
         }
         for name in BEGINNING.iter().filter(|name| **name != "lock" && **name != "checkpoints") {
-            match fs::remove_file(run.path(name)) {
+            match file::remove(&run.path(name)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Failure::disk(&run.path(name), &e)),
                 _ => {}
             }
         }
         let checkpoints = run.path("checkpoints");
-        fs::create_dir_all(&checkpoints).map_err(|e| Failure::disk(&checkpoints, &e))?;
+        file::create_dir_all(&checkpoints).map_err(|e| Failure::disk(&checkpoints, &e))?;
         run.store().sweep(&[""])?;
         Ok((run, lock))
     }
@@ -157,6 +170,19 @@ impl Run {
     /// Its checkpoints.
     pub fn store(&self) -> Store {
         Store::open(self.path("checkpoints"))
+    }
+
+    /// The newest of its checkpoints that is whole and was made with the record that is here, however that continued since.
+    ///
+    /// # Errors
+    /// If there is none, or a newer one or the record cannot be read.
+    pub fn newest(&self, store: &Store) -> Result<Newest, CheckpointError> {
+        let path = self.path("record.jsonl");
+        store.newest_unless(|snapshot| {
+            let hash = snapshot.meta.get(RECORD_HASH).map(String::as_str);
+            let other = record::other_record(&path, record_length(snapshot), hash);
+            other.map_err(|source| CheckpointError::Unreadable { path: path.clone(), source })
+        })
     }
 
     /// Writes one of its files; what stood there is replaced only by the whole new one.
@@ -241,9 +267,9 @@ impl Loaded {
         let vocab = run.vocab()?;
         let model = Model::<f32>::new(settings.model(vocab.len()));
         let (checkpoint, snapshot) = run.checkpoint(checkpoint)?;
-        let mut params = Params::zeros(model.shapes());
-        snapshot.restore_params("", &mut params).map_err(|e| {
-            Failure::new(Code::NoCheckpoint, format!("{checkpoint} does not fit the run's settings.toml: {e}"))
+        let params = snapshot.params(model.shapes()).map_err(|e| {
+            let run = dir.display();
+            Failure::new(Code::NoCheckpoint, format!("{run}: {checkpoint} does not fit the run's settings.toml: {e}"))
         })?;
         Ok(Self { settings, vocab, model, params, checkpoint })
     }
@@ -251,17 +277,17 @@ impl Loaded {
 
 /// Reads a `tokenizer.json`.
 pub fn read_vocab(path: &Path) -> Outcome<Vocab> {
-    let file = File::open(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
+    let file = file::open(path).map_err(|e| Failure::input(format!("{}: cannot be read ({e})", path.display())))?;
     Vocab::read_tokenizer_json(file).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
 }
 
 /// The first free `parent/DATE-NAME-N`.
 fn new_under(parent: &Path, name: &str) -> Outcome<PathBuf> {
-    fs::create_dir_all(parent).map_err(|e| Failure::disk(parent, &e))?;
+    file::create_dir_all(parent).map_err(|e| Failure::disk(parent, &e))?;
     let date = today();
     for n in 1..100_000 {
         let dir = parent.join(format!("{date}-{name}-{n}"));
-        match fs::create_dir(&dir) {
+        match file::create_dir(&dir) {
             Ok(()) => return Ok(dir),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(Failure::disk(&dir, &e)),

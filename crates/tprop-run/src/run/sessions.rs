@@ -3,11 +3,11 @@
 //! The record does not tell this, so that it is the same however often a run was interrupted.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tprop::file::{self, Output};
 
 use crate::failure::{Failure, Outcome};
 
@@ -40,7 +40,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// All sessions of a file; none if there is no file. A last line without an end is left out.
 pub fn read(path: &Path) -> Outcome<Vec<Session>> {
-    let file = match std::fs::File::open(path) {
+    let file = match file::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(Failure::input(format!("{}: cannot be read ({e})", path.display()))),
@@ -67,10 +67,10 @@ pub fn append(path: &Path, session: &Session) -> Outcome {
     let disk = |e: io::Error| Failure::disk(path, &e);
     let mut line = serde_json::to_vec(session).map_err(|e| disk(e.into()))?;
     line.push(b'\n');
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(disk)?;
+    let mut file = Output::update(path).map_err(disk)?;
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(disk)?;
     let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1) as u64;
     file.set_len(whole).and_then(|()| file.seek(SeekFrom::Start(whole))).map_err(disk)?;
-    file.write_all(&line).and_then(|()| file.sync_data()).map_err(disk)
+    file.write_all(&line).and_then(|()| file.sync()).map_err(disk)
 }

@@ -18,11 +18,13 @@ pub use visit::{SnapshotReader, SnapshotWriter, visit_params};
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::params::Params;
+pub use crate::file::hex;
+use crate::params::{Params, Shapes};
 use crate::real::Real;
 
 /// Version of the checkpoint's format.
@@ -209,10 +211,24 @@ impl Snapshot {
         self.meta.insert(format!("real.{name}"), format!("{:016x} {value}", value.to_bits()));
     }
 
+    /// The weights of a model of these shapes; nothing is taken from memory for shapes that the file does not have. The text says
+    /// what does not fit.
+    ///
+    /// # Errors
+    /// If a tensor is missing, has another shape, or a value that is not finite.
+    pub fn params<T: Real>(&self, shapes: &Arc<Shapes>) -> Result<Params<T>, String> {
+        for entry in shapes.entries() {
+            visit::matching::<T>(self.tensor(&entry.name), &entry.name, &entry.dims())?;
+        }
+        let mut params = Params::zeros(shapes);
+        self.restore_params("", &mut params)?;
+        Ok(params)
+    }
+
     /// Puts the weights, under `prefix`, back into `params`. The text says what does not fit.
     ///
     /// # Errors
-    /// If a tensor is missing or has another shape.
+    /// If a tensor is missing, has another shape, or a value that is not finite.
     pub fn restore_params<T: Real>(&self, prefix: &str, params: &mut Params<T>) -> Result<(), String> {
         let mut reader = SnapshotReader::new(self);
         visit_params(prefix, params, &mut reader);
@@ -261,11 +277,6 @@ fn hashes(input: &mut impl Read, length: u64) -> Result<(String, String), ReadEr
 
 fn find_hash(header: &[u8]) -> Option<usize> {
     header.windows(HASH_KEY.len()).position(|w| w == HASH_KEY).map(|at| at + HASH_KEY.len())
-}
-
-/// Lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

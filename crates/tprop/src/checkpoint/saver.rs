@@ -1,15 +1,16 @@
 //! Writes checkpoints while training continues.
 //!
-//! Training hands over a copy of the state and is free again. One state may be on its way to the disk and one may wait; a newer one
-//! takes the place of the one that waits (it would be pruned soon anyway), but the best so far is never lost by that. What went wrong on
-//! the way surfaces in the trainer, the next time it looks.
+//! Training hands over a copy of the state and is free again. One state may be on its way to the disk and one may wait; whoever makes
+//! a third one asks for room first ([`Saver::make_room`]), or it takes the place of the one that waits (the best so far is never lost by
+//! that). What went wrong on the way surfaces in the trainer, the next time it looks.
 
-use std::fs::File;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::{CheckpointError, Kind, Snapshot, Store};
 use crate::fault;
+use crate::file::Output;
 
 /// A state to be written.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub struct Job {
     /// It is also the best so far.
     pub best: bool,
     /// Must be on the disk before: the record whose length the state knows.
-    pub first: Option<File>,
+    pub first: Option<Output>,
 }
 
 #[derive(Debug, Default)]
@@ -52,20 +53,24 @@ pub struct Saver {
 
 impl Saver {
     /// Writes into a store, of which the last `keep` files and the best stay.
-    pub fn start(store: Store, keep: usize) -> Self {
+    ///
+    /// # Errors
+    /// If the system has no room for one more thread.
+    pub fn start(store: Store, keep: usize) -> io::Result<Self> {
         Self::with(move |job| write(&store, keep, job))
     }
 
     /// Writes by any function.
-    fn with(mut write: impl FnMut(Job) -> Result<(), CheckpointError> + Send + 'static) -> Self {
+    fn with(mut write: impl FnMut(Job) -> Result<(), CheckpointError> + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             let mut state = theirs.state();
             loop {
                 // The best first: it is older, and what waits may need it.
                 if let Some(job) = state.waiting_best.take().or_else(|| state.waiting.take()) {
                     state.busy = true;
+                    theirs.changed.notify_all();
                     drop(state);
                     let result = write(job);
                     state = theirs.state();
@@ -80,8 +85,16 @@ impl Saver {
                     state = theirs.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
             }
-        });
-        Self { shared, thread: Some(thread) }
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Waits until no state waits, so that there are never more than two of them beside the trainer's own, and none is overtaken.
+    pub fn make_room(&self) {
+        let mut state = self.shared.state();
+        while state.waiting.is_some() || state.waiting_best.is_some() {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Hands a state over; takes no longer than that.
@@ -140,13 +153,13 @@ impl Drop for Saver {
 fn write(store: &Store, keep: usize, mut job: Job) -> Result<(), CheckpointError> {
     if let Some(record) = &job.first {
         let path = store.dir().to_owned();
-        record.sync_data().map_err(|source| CheckpointError::Io { path, source, needed: None })?;
+        record.sync().map_err(|source| CheckpointError::Io { path, source, needed: None })?;
     }
     store.write(Kind::Step, &mut job.snapshot)?;
     if job.best {
         store.write(Kind::Best, &mut job.snapshot)?;
     }
-    store.prune(keep)
+    store.prune(&Store::name(job.snapshot.count("train.step").unwrap_or(0)), keep)
 }
 
 #[cfg(test)]
@@ -172,6 +185,7 @@ mod tests {
             }
             Err(CheckpointError::Bad { path: format!("step {step}").into(), reason: "planted".into() })
         });
+        let saver = saver.unwrap();
         (saver, go, seen)
     }
 
@@ -193,6 +207,26 @@ mod tests {
         go.send(true).unwrap();
         drop(saver);
         assert_eq!(seen.recv(), Ok((7, false)));
+    }
+
+    /// `checkpoint.every_steps=1 checkpoint.keep=100` keeps all of them, however slow the disk is.
+    #[test]
+    fn with_room_nothing_is_overtaken() {
+        let (saver, go, seen) = gated();
+        std::thread::scope(|scope| {
+            let saver = &saver;
+            scope.spawn(move || {
+                for step in 1..=5 {
+                    saver.make_room();
+                    saver.hand_over(job(step, step == 2)).unwrap();
+                }
+            });
+            for step in 1..=5 {
+                assert_eq!(seen.recv(), Ok((step, step == 2)));
+                go.send(true).unwrap();
+            }
+        });
+        saver.finish().unwrap();
     }
 
     #[test]

@@ -4,12 +4,13 @@
 //! less than one whole checkpoint, once there has been one. There is no `latest` pointer: reading scans the directory and
 //! verifies, newest first. A file that is whole but does not belong under its name (renamed, swapped, of another run) counts as bad.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::{ReadError, Snapshot, hashes};
 use crate::fault;
+use crate::file::{self, Output, sync_dir};
 
 /// The checkpoint with the best validation perplexity.
 pub const BEST: &str = "best.safetensors";
@@ -39,6 +40,22 @@ pub enum CheckpointError {
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
+    },
+    /// Whole, but not of this place: of another run, under another's name, or of a history that this run has not had.
+    #[error("{path}: {reason}")]
+    Stranger {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It may be whole, but it cannot be read, so that nobody knows what would be lost without it.
+    #[error("{path}: cannot be read ({source})")]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the file system said.
+        source: io::Error,
     },
     /// No file of the directory can be used.
     #[error("{dir}: no usable checkpoint{}", list(.tried))]
@@ -104,7 +121,7 @@ pub struct Newest {
 /// }
 /// let newest = store.newest()?;
 /// assert_eq!(newest.snapshot.count("train.step"), Some(20));
-/// store.prune(1)?;
+/// store.prune(&newest.name, 1)?;
 /// assert_eq!(store.steps()?, [Store::name(20)]);
 /// # Ok::<(), tprop::checkpoint::CheckpointError>(())
 /// ```
@@ -165,13 +182,15 @@ impl Store {
         let (path, aside) = (self.dir.join(&name), self.dir.join(format!("{name}.tmp")));
         let size = snapshot.size();
         let hash = write_aside(&aside, snapshot, size).map_err(|source| {
-            let _ = fs::remove_file(&aside);
+            let _ = file::remove(&aside);
             CheckpointError::Io { path: aside.clone(), source, needed: Some(size) }
         })?;
-        fs::rename(&aside, &path).and_then(|()| fault::at("save.after_rename")).map_err(CheckpointError::io(&path))?;
+        file::rename(&aside, &path)
+            .and_then(|()| fault::at("save.after_rename"))
+            .map_err(CheckpointError::io(&path))?;
         let synced = sync_dir(&self.dir).and_then(|()| fault::at("save.after_dir_sync"));
         synced.map_err(CheckpointError::io(&self.dir))?;
-        let mut file = File::open(&path).map_err(CheckpointError::io(&path))?;
+        let mut file = file::open(&path).map_err(CheckpointError::io(&path))?;
         match hashes(&mut file, size) {
             Ok((found, stated)) if found == hash && stated == hash => {}
             Err(ReadError::Io(source)) => return Err(CheckpointError::io(&path)(source)),
@@ -192,7 +211,7 @@ impl Store {
         let path = self.dir.join(name);
         let snapshot = read(&path)?;
         match self.stranger(name, &snapshot) {
-            Some(reason) => Err(CheckpointError::Bad { path, reason }),
+            Some(reason) => Err(CheckpointError::Stranger { path, reason }),
             None => Ok(snapshot),
         }
     }
@@ -242,12 +261,27 @@ impl Store {
     /// The newest checkpoint that is whole, and what was wrong with newer ones.
     ///
     /// # Errors
-    /// If there is none; the error lists what was tried.
+    /// If there is none; the error lists what was tried. If a newer one cannot be read: it may be whole.
     pub fn newest(&self) -> Result<Newest, CheckpointError> {
+        self.newest_unless(|_| Ok(None))
+    }
+
+    /// The same of those against which `unfit` has no reason.
+    ///
+    /// # Errors
+    /// As [`Store::newest`], and what `unfit` fails with.
+    pub fn newest_unless(
+        &self,
+        unfit: impl Fn(&Snapshot) -> Result<Option<String>, CheckpointError>,
+    ) -> Result<Newest, CheckpointError> {
         let mut bad = Vec::new();
         for name in self.steps()? {
             match self.read(&name) {
-                Ok(snapshot) => return Ok(Newest { name, snapshot, bad }),
+                Ok(snapshot) => match unfit(&snapshot)? {
+                    None => return Ok(Newest { name, snapshot, bad }),
+                    Some(reason) => bad.push(CheckpointError::Stranger { path: self.dir.join(&name), reason }),
+                },
+                Err(e @ CheckpointError::Unreadable { .. }) => return Err(e),
                 Err(e) => bad.push(e),
             }
         }
@@ -255,36 +289,41 @@ impl Store {
         Err(CheckpointError::None { dir: self.dir.clone(), tried })
     }
 
-    /// Renames files that cannot be used to `….bad`, so that they are not counted among those that stay.
+    /// Renames files that cannot be used, so that nobody takes them for the newest again: damaged ones to `….bad`, which are removed
+    /// in time; whole ones to `….aside`, which stay. The new names are on the disk when this returns.
     ///
     /// # Errors
     /// If the file system fails.
     pub fn set_aside(&self, bad: &[CheckpointError]) -> Result<(), CheckpointError> {
         for error in bad {
-            if let CheckpointError::Bad { path, .. } = error {
-                let mut aside = path.clone().into_os_string();
-                aside.push(".bad");
-                fs::rename(path, aside).map_err(CheckpointError::io(path))?;
-            }
+            let (path, ending) = match error {
+                CheckpointError::Bad { path, .. } => (path, ".bad"),
+                CheckpointError::Stranger { path, .. } => (path, ".aside"),
+                _ => continue,
+            };
+            let mut aside = path.clone().into_os_string();
+            aside.push(ending);
+            file::rename(path, aside.as_ref()).map_err(CheckpointError::io(path))?;
         }
-        Ok(())
+        if bad.is_empty() { Ok(()) } else { sync_dir(&self.dir).map_err(CheckpointError::io(&self.dir)) }
     }
 
-    /// Removes all but the newest `keep` step checkpoints, and what interrupted writes left.
+    /// Of the step checkpoints up to `newest`, which this process wrote or verified last, removes all but the last `keep`; and what
+    /// interrupted writes left. What has a later number is not counted: it is none of this run, or was not read.
     ///
     /// # Errors
     /// If the file system fails.
-    pub fn prune(&self, keep: usize) -> Result<(), CheckpointError> {
-        for name in self.steps()?.iter().skip(keep.max(1)) {
+    pub fn prune(&self, newest: &str, keep: usize) -> Result<(), CheckpointError> {
+        for name in self.steps()?.iter().filter(|name| name.as_str() <= newest).skip(keep.max(1)) {
             let path = self.dir.join(name);
-            let removed = fs::remove_file(&path).and_then(|()| fault::at("save.mid_prune"));
+            let removed = file::remove(&path).and_then(|()| fault::at("save.mid_prune"));
             removed.map_err(CheckpointError::io(&path))?;
         }
         self.sweep(&[".tmp", ".bad"])?;
         fault::at("save.after_prune").map_err(CheckpointError::io(&self.dir))
     }
 
-    /// Removes files whose names end so.
+    /// Removes files (not directories, which are not ours) whose names end so.
     ///
     /// # Errors
     /// If the file system fails.
@@ -292,7 +331,9 @@ impl Store {
         for name in self.names()? {
             if ends.iter().any(|end| name.ends_with(end)) {
                 let path = self.dir.join(name);
-                fs::remove_file(&path).map_err(CheckpointError::io(&path))?;
+                if !path.is_dir() {
+                    file::remove(&path).map_err(CheckpointError::io(&path))?;
+                }
             }
         }
         Ok(())
@@ -302,7 +343,7 @@ impl Store {
 /// Writes and syncs a file that nobody looks at yet. Returns its hash.
 fn write_aside(path: &Path, snapshot: &Snapshot, size: u64) -> io::Result<String> {
     fault::at("save.before_write")?;
-    let mut out = BufWriter::new(File::create(path)?);
+    let mut out = BufWriter::new(Output::create(path)?);
     if let Err(e) = fault::at("save.mid_write") {
         // A disk that is full takes the first half.
         out.write_all(&vec![0; size as usize / 2])?;
@@ -313,18 +354,9 @@ fn write_aside(path: &Path, snapshot: &Snapshot, size: u64) -> io::Result<String
     out.seek(io::SeekFrom::End(0))?;
     let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     fault::at("save.after_write")?;
-    file.sync_all()?;
+    file.sync()?;
     fault::at("save.after_sync")?;
     Ok(hash)
-}
-
-/// Forces a directory's names onto the disk.
-///
-/// # Errors
-/// If the file system fails.
-pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    // Elsewhere directories cannot be opened, and names need no such care.
-    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 
 /// Reads and verifies a checkpoint file.
@@ -337,10 +369,11 @@ pub fn read(path: &Path) -> Result<Snapshot, CheckpointError> {
         if !meta.is_file() {
             return Err(ReadError::Bad("not an ordinary file".into()));
         }
-        Snapshot::read_from(&mut File::open(path)?, meta.len())
+        Snapshot::read_from(&mut file::open(path)?, meta.len())
     };
     open().map_err(|error| match error {
-        ReadError::Io(source) => CheckpointError::io(path)(source),
+        ReadError::Io(source) if source.kind() == io::ErrorKind::NotFound => CheckpointError::io(path)(source),
+        ReadError::Io(source) => CheckpointError::Unreadable { path: path.to_owned(), source },
         ReadError::Bad(reason) => CheckpointError::Bad { path: path.to_owned(), reason },
     })
 }

@@ -48,3 +48,17 @@ fn no_flipped_bit_and_no_cut_is_accepted() {
         assert!(Snapshot::decode(&noise).is_err());
     }
 }
+
+/// A file with a later number than the one that was just written does not count among those that stay.
+#[test]
+fn what_was_written_last_is_never_pruned() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path());
+    for step in [10, 20, 30] {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_count("train.step", step);
+        store.write(Kind::Step, &mut snapshot).unwrap();
+    }
+    store.prune(&Store::name(20), 1).unwrap();
+    assert_eq!(store.steps().unwrap(), [Store::name(30), Store::name(20)]);
+}

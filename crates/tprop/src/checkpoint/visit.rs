@@ -76,16 +76,30 @@ impl<T: Real> Visit<T> for SnapshotReader<'_> {
         }
     }
     fn tensor(&mut self, name: &str, rows: usize, cols: usize, values: &mut [T]) {
-        match self.tensors.get(name) {
-            None => self.complain(format!("the tensor {name} is missing")),
-            Some(t) if t.dims != dims(rows, cols) || t.kind != T::NAME || t.bytes.len() != size_of_val(values) => {
-                let wanted = dims(rows, cols);
-                let (kind, found) = (t.kind.clone(), t.dims.clone());
-                self.complain(format!("the tensor {name} is {kind} {found:?}; {} {wanted:?} is wanted", T::NAME));
-            }
-            Some(t) => T::read_le(&t.bytes, values),
+        match matching::<T>(self.tensors.get(name).copied(), name, &dims(rows, cols)) {
+            Err(what) => self.complain(what),
+            Ok(t) => T::read_le(&t.bytes, values),
+        }
+        // None is ever written, so whoever wrote this one was not we. (On this thread: commands read before they choose how many.)
+        if !values.iter().all(|value| value.is_finite()) {
+            self.complain(format!("the tensor {name} has values that are not finite"));
         }
     }
+}
+
+/// The tensor, if it is there and has this type and shape.
+pub(super) fn matching<'a, T: Real>(
+    tensor: Option<&'a Tensor>,
+    name: &str,
+    wanted: &[usize],
+) -> Result<&'a Tensor, String> {
+    let tensor = tensor.ok_or_else(|| format!("the tensor {name} is missing"))?;
+    let (kind, found) = (&tensor.kind, &tensor.dims);
+    let bytes = wanted.iter().try_fold(T::BYTES, |n, &d| n.checked_mul(d));
+    if found != wanted || kind != T::NAME || Some(tensor.bytes.len()) != bytes {
+        return Err(format!("the tensor {name} is {kind} {found:?}; {} {wanted:?} is wanted", T::NAME));
+    }
+    Ok(tensor)
 }
 
 /// Finds the first tensor with a value that is not finite.

@@ -11,7 +11,7 @@ mod write;
 use serde::{Deserialize, Serialize};
 
 pub use read::{before_end, events, read};
-pub use write::Recorder;
+pub use write::{Recorder, other_record};
 
 use read::{EvalRead, number};
 
@@ -162,7 +162,7 @@ pub struct CouplingMeans {
 pub struct Saved {
     /// Updates so far.
     pub step: u64,
-    /// Name of the file. It may be gone by now, pruned or overtaken by a newer one.
+    /// Name of the file. It may be gone by now, pruned.
     pub file: String,
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer};
 
 use super::{CouplingMeans, Eval, Event};
+use crate::file;
 
 /// A number as it is read. JSON has no word for infinity and writes `null`; a perplexity can become infinite without an error of
 /// anybody's, because it is an exponential.
@@ -104,7 +105,7 @@ const LONGEST: u64 = 4 << 20;
 /// # Errors
 /// If the file cannot be opened.
 pub fn events(path: &Path) -> io::Result<impl Iterator<Item = io::Result<(Event, u64)>>> {
-    let reader = BufReader::new(File::open(path)?);
+    let reader = BufReader::new(file::open(path)?);
     Ok(Events { path: path.to_owned(), reader, line: Vec::new(), number: 0, place: 0, over: false })
 }
 
@@ -187,7 +188,7 @@ const BESIDE: u64 = 16 << 20;
 /// If it cannot be read, or a line is no event; the message says which.
 pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     let mut lines = 0;
-    let mut reader = BufReader::new(File::open(path)?);
+    let mut reader = BufReader::new(file::open(path)?);
     loop {
         let buffer = reader.fill_buf()?;
         if buffer.is_empty() {
@@ -221,17 +222,18 @@ pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     Ok(list)
 }
 
-/// Where a record of `len` bytes ends if its last event is left out in case it reports the run's end; and whether it does.
+/// Where a record, of which only the first `len` bytes count, ends if its last event is left out in case it reports the run's end; and whether it does.
 ///
 /// # Errors
 /// If it cannot be read.
 pub fn before_end(path: &Path, len: u64) -> io::Result<(u64, bool)> {
     let (mut place, mut ended) = (0, None);
-    for next in events(path)? {
+    let mut events = events(path)?;
+    // Behind that there may be anything: a power cut leaves lengths without bytes.
+    while place < len
+        && let Some(next) = events.next()
+    {
         let (event, behind) = next?;
-        if behind > len {
-            break;
-        }
         match event {
             Event::End(_) => ended = Some(place),
             // The first versions recorded one more checkpoint behind the end.
@@ -263,6 +265,17 @@ mod tests {
         let event = Event::End(end);
         let text = serde_json::to_string(&event).unwrap();
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");
+    }
+
+    #[test]
+    fn what_stands_behind_a_checkpoint_is_not_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("record.jsonl");
+        let line = "{\"event\":\"checkpoint\",\"step\":0,\"file\":\"x\"}\n";
+        std::fs::write(&path, [line.as_bytes(), &[0; 50], b"\n"].concat()).unwrap();
+        let len = line.len() as u64;
+        assert_eq!(before_end(&path, len).unwrap(), (len, false));
+        assert!(before_end(&path, len + 51).is_err());
     }
 
     #[test]

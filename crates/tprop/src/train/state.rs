@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{Health, Snapshot, SnapshotReader, SnapshotWriter, visit_params};
 use crate::comm::rows::{Collect, Deal};
+use crate::method::{Batch, Outline};
 use crate::params::Visit;
 use crate::real::Real;
 
@@ -17,6 +18,7 @@ impl<T: Real> Trainer<'_, T> {
             let name = health.sick.unwrap_or_else(|| "a tensor of another rank".into());
             return Err(self.diverged(self.progress.step, format!("{name} is not finite"), None));
         }
+        watch.make_room();
         watch.save(self.snapshot(), why).map_err(TrainError::Watch)
     }
 
@@ -44,6 +46,7 @@ impl<T: Real> Trainer<'_, T> {
         let mut reader = SnapshotReader::new(snapshot);
         self.visit(&mut Deal { comm: self.learner.comm, visit: &mut reader });
         reader.finish().map_err(TrainError::Checkpoint)?;
+        self.check_numbers(snapshot).map_err(TrainError::Checkpoint)?;
         self.restored = true;
         self.best = None;
         // The settings of the stop rule may have changed.
@@ -55,6 +58,48 @@ impl<T: Real> Trainer<'_, T> {
             let mut params = self.learner.params.clone();
             best.restore_params("", &mut params).map_err(TrainError::Checkpoint)?;
             self.best = Some(params);
+        }
+        Ok(())
+    }
+
+    /// Refuses counters that no run of these settings can have. A right hash says that a file is as it was written, not by whom.
+    fn check_numbers(&self, snapshot: &Snapshot) -> Result<(), String> {
+        let method = &self.config.method;
+        let (_, windows) = method.windows(self.data.train.len().saturating_sub(1) / method.streams());
+        let each = match method.batch() {
+            Batch::Mini { accumulate } => accumulate,
+            Batch::Full => windows,
+        } as u64;
+        let (windows, p) = (windows as u64, &self.progress);
+        let count = |name: &str| snapshot.count(name).unwrap_or(0);
+        let at = count("bptt.at");
+        for (name, most) in [
+            // So that nobody who adds or multiplies them overflows.
+            ("train.step", 1 << 48),
+            ("train.tokens", 1 << 56),
+            ("train.epoch", p.step.saturating_add(1)),
+            ("train.begun", 1),
+            ("train.finished", 1),
+            ("train.best_epoch", p.epoch),
+            ("train.bad_epochs", p.epoch),
+            ("train.epoch_tokens", self.tokens_per_epoch().min(p.tokens)),
+            ("train.recent_tokens", p.tokens),
+            ("optim.steps", 1 << 56),
+            ("bptt.at", windows),
+            ("bptt.held", at.min(each.saturating_sub(1))),
+            ("btprop.at", windows),
+            ("btprop.epoch", p.epoch),
+            ("btprop.settled", 1 << 32),
+            ("btprop.piece", self.tokens_per_epoch()),
+        ] {
+            let found = count(name);
+            if found > most {
+                return Err(format!("the counter {name} is {found}; it can be {most} at most"));
+            }
+        }
+        let rate = self.learner.optimiser.rate;
+        if p.epoch == 0 || !rate.is_finite() {
+            return Err(format!("epoch {} at a learning rate of {rate} cannot be", p.epoch));
         }
         Ok(())
     }
@@ -111,7 +156,7 @@ impl<T: Real> Trainer<'_, T> {
 
 /// Whether the weights are still those of the evaluation that ended epoch `best`, in the midst of nothing else.
 pub(super) fn just_evaluated(best: u64, epoch: u64, begun: u64, epoch_tokens: u64) -> bool {
-    best > 0 && begun == 0 && epoch == best + 1 && epoch_tokens == 0
+    best > 0 && begun == 0 && best.checked_add(1) == Some(epoch) && epoch_tokens == 0
 }
 
 /// Whether a snapshot's weights are themselves the best that it knows of.

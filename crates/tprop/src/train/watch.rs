@@ -46,6 +46,9 @@ pub trait Watch {
         Request::Go
     }
 
+    /// A copy of the whole state, as large as the model several times, is about to be made.
+    fn make_room(&mut self) {}
+
     /// Takes a copy of the whole state.
     fn save(&mut self, snapshot: Snapshot, why: SaveReason) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let _ = (snapshot, why);

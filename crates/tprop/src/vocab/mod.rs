@@ -244,6 +244,20 @@ pub fn printable(text: &str) -> String {
     out
 }
 
+/// The text with control characters spelt out, as JSON does it; line ends and tabs stay. For whole texts: nothing else is changed.
+pub fn plain(text: &str) -> std::borrow::Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(obeyed) {
+        return text.into();
+    }
+    let spelt = |c: char| match c {
+        '\r' => "\\r".to_owned(),
+        c if obeyed(c) => format!("\\u{:04x}", c as u32),
+        c => c.to_string(),
+    };
+    text.chars().map(spelt).collect::<String>().into()
+}
+
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
