@@ -81,8 +81,7 @@ pub fn read_adapting_each<'a, T: Real>(
         model.prepare(params, tape);
         model.recur(params, tape, &state);
         model.nats(params, tape);
-        reading.note(tape);
-        layout.each(|place, row, step| each(row, at + step, tape.nats[place]));
+        reading.note(tape, streams, at, &mut each);
         past.push(model, tape, state);
     }
     reading

@@ -1,5 +1,6 @@
 //! How text is generated, and how lines are scored: a trained model that reads tokens one after the other.
 
+use crate::eval::Reader;
 use crate::model::{Model, Tape};
 use crate::params::Params;
 use crate::real::Real;
@@ -103,24 +104,11 @@ impl<'a, T: Real> Generator<'a, T> {
     }
 
     /// Log-probabilities, in nats, of tokens 1, 2, … of `tokens`, each after all before it, from the initial state.
-    pub fn score(&mut self, tokens: &[u32]) -> Vec<f64> {
-        self.reset();
+    pub fn score(&self, tokens: &[u32]) -> Vec<f64> {
         let mut scores = Vec::with_capacity(tokens.len());
-        let mut at = 0;
-        while at + 1 < tokens.len() {
-            let steps = CHUNK.min(tokens.len() - 1 - at);
-            let mut tape = self.model.tape(Layout::new(1, steps));
-            tape.inputs.extend_from_slice(&tokens[at..at + steps]);
-            tape.targets.extend_from_slice(&tokens[at + 1..=at + steps]);
-            self.model.prepare(self.params, &mut tape);
-            self.model.recur(self.params, &mut tape, &self.state);
-            self.model.nats(self.params, &mut tape);
-            // One row: its steps stand in order.
-            scores.extend(tape.nats.iter().map(|n| -n.f64()));
-            self.model.ends(&tape, &mut self.ends);
-            std::mem::swap(&mut self.state, &mut self.ends);
-            at += steps;
-        }
+        let mut reader = Reader::new(CHUNK);
+        // One stream in order.
+        reader.read_each(self.model, self.params, tokens, 1, |_, _, nats| scores.push(-nats.f64()));
         scores
     }
 }

@@ -47,13 +47,16 @@ pub struct Eval {
     /// Streams into which the split is cut; the run's eval.streams if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with = "exact")]
     pub streams: Option<u32>,
-    /// One stream, so that no token is dropped
+    /// One stream, so that no token is dropped; read by blocks in parallel where that is faster
     #[arg(long)]
     pub exact: bool,
+    /// With --exact, read in order; otherwise blocks are read in parallel where that is faster, with the same nats to 1e-6
+    #[arg(long, requires = "exact")]
+    pub sequential: bool,
     /// Also the perplexity by position in blocks of the run's length
     #[arg(long)]
     pub by_position: bool,
-    /// Before each block, this many gradient steps on the states of the blocks just read (0: read plainly)
+    /// Before each block, this many gradient steps on the states of the blocks just read, always in order (0: read plainly)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub adapt_states: u32,
     /// Rate of those steps
@@ -122,6 +125,12 @@ pub struct Score {
     pub weights: Weights,
     /// The text; standard input if not given
     pub file: Option<PathBuf>,
+    /// The lines are one text: each is read after all before it, by blocks in parallel where that is faster (in memory as a whole)
+    #[arg(long)]
+    pub carry: bool,
+    /// With --carry, read in order; otherwise blocks are read in parallel where that is faster, with the same scores to 1e-6
+    #[arg(long, requires = "carry")]
+    pub sequential: bool,
     /// Also the log-probability of each token
     #[arg(long)]
     pub tokens: bool,

@@ -7,6 +7,7 @@ use tprop::method::Outline;
 use tprop::tokens::Tokens;
 use tprop::vocab::Vocab;
 
+use super::reading;
 use crate::args::{self, Part};
 use crate::console::{self, grouped, short};
 use crate::failure::{Failure, Outcome};
@@ -14,9 +15,6 @@ use crate::prepare;
 use crate::run::Loaded;
 use crate::settings::Settings;
 use crate::settings::table::BUILT_IN;
-
-/// Steps that are read at once, where it does not matter.
-const STEPS: usize = 32;
 
 /// Reads a split with a run's model.
 pub fn eval(args: &args::Eval) -> Outcome {
@@ -39,13 +37,18 @@ pub fn eval(args: &args::Eval) -> Outcome {
     let block = settings.method().block();
     // A block that is longer than its stream is the whole of it.
     let block = args.block.map_or(block, |b| b as usize).min(tokens.len() / streams).max(1);
+    // Evaluations of training read in order, and this one must find their numbers.
+    let way =
+        if args.exact && args.adapt_states == 0 { reading::way(&loaded.model, streams, args.sequential) } else { None };
+    let since = std::time::Instant::now();
     let reading = match adapting(args, settings, block)? {
         Some(adapt) => read_adapting(&loaded.model, &loaded.params, &tokens, streams, adapt),
         None => {
-            let mut reader = Reader::new(if args.by_position { block } else { STEPS });
+            let mut reader = Reader::new(if args.by_position { block } else { reading::STEPS }).in_parallel(way);
             reader.read(&loaded.model, &loaded.params, &tokens, streams)
         }
     };
+    let seconds = since.elapsed().as_secs_f64();
     if args.json {
         let mut line = serde_json::json!({
             "split": name(part),
@@ -57,7 +60,9 @@ pub fn eval(args: &args::Eval) -> Outcome {
             "data": corpus.name,
             "checkpoint": loaded.checkpoint,
             "adapt_states": args.adapt_states,
+            "seconds": seconds,
         });
+        reading::describe(&mut line, &reading, way);
         if args.by_position {
             line["perplexity_by_position"] = reading.perplexity_by_position().into();
         }
@@ -72,6 +77,13 @@ pub fn eval(args: &args::Eval) -> Outcome {
         tprop::vocab::printable(&corpus.name),
         loaded.checkpoint,
     );
+    if args.exact && args.adapt_states == 0 {
+        text += &format!(
+            "  {}; {} tokens/s\n",
+            reading::sentence(&reading, way),
+            grouped((reading.tokens as f64 / seconds) as u64)
+        );
+    }
     text += &beside(args, part, &corpus, &reading);
     console::data(&text)
 }

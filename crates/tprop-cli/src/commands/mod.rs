@@ -7,6 +7,7 @@ mod eval;
 mod exchange;
 mod generate;
 mod plan;
+mod reading;
 mod report;
 mod reproduce;
 mod resume;

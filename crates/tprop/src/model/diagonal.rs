@@ -29,6 +29,17 @@ pub enum Side {
     Transposed,
 }
 
+/// What one sweep over consecutive blocks of some streams found, block after block.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep<'a, T> {
+    /// s: where the blocks started.
+    pub starts: &'a [T],
+    /// F: where they ended.
+    pub ends: &'a [T],
+    /// d: their derivatives unit by unit.
+    pub diagonals: &'a [T],
+}
+
 impl<T: Real> Model<T> {
     /// How a state falls into units.
     pub fn units(&self) -> Units {
@@ -113,7 +124,7 @@ impl Units {
         (0..V).for_each(|i| row[self.place(unit, i, V)] = T::of(values[i]));
     }
 
-    /// y += E x, or Eᵀ x, for one row.
+    /// y += E x, or Eᵀ x, for any number of rows.
     pub fn add_product<T: Real>(self, y: &mut [T], e: &[T], x: &[T], side: Side) {
         let Self { vectors: v, hidden: n, .. } = self;
         for ((y, x), e) in y.chunks_exact_mut(v * n).zip(x.chunks_exact(v * n)).zip(e.chunks_exact(v * v * n)) {
@@ -123,6 +134,22 @@ impl Units {
                     y.iter_mut().zip(e).zip(x).for_each(|((y, &e), &x)| *y += e * x);
                 }
             }
+        }
+    }
+
+    /// The blocks' starts after a sweep: s⁺_{k+1} = F_k + d_k (s⁺_k − s_k). `start` (one row a stream) is s⁺ of the first block and becomes
+    /// that of the block behind the last one.
+    pub fn scan_starts<T: Real>(self, sweep: Sweep<T>, start: &mut [T], starts: &mut [T]) {
+        let row = self.count() * self.vectors;
+        let matrices = start.len() / row * self.matrix_width();
+        let blocks = starts.chunks_exact_mut(start.len()).zip(sweep.starts.chunks_exact(start.len()));
+        let found = sweep.ends.chunks_exact(start.len()).zip(sweep.diagonals.chunks_exact(matrices));
+        let mut change = vec![T::ZERO; start.len()];
+        for ((new, old), (end, d)) in blocks.zip(found) {
+            new.copy_from_slice(start);
+            change.iter_mut().zip(&*new).zip(old).for_each(|((change, &new), &old)| *change = new - old);
+            start.copy_from_slice(end);
+            self.add_product(start, d, &change, Side::Plain);
         }
     }
 

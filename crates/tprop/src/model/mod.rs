@@ -29,7 +29,7 @@ use crate::params::{Grads, Id, Params, Shapes};
 use crate::real::Real;
 use crate::rng::Draws;
 
-pub use diagonal::{Side, Units};
+pub use diagonal::{Side, Sweep, Units};
 pub use output::{Output, Weight};
 pub use recurrence::ThetaGradient;
 pub use tape::Tape;

@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::Engine;
 use crate::comm::Comm;
 use crate::comm::scan::{Affine, Chain, Order, scan};
-use crate::model::{Side, Units};
+use crate::model::{Side, Sweep, Units};
 use crate::real::Real;
 
 /// The rows of one block of every stream.
@@ -39,6 +39,16 @@ impl Column {
     fn matrices(self, k: usize) -> Range<usize> {
         let all = self.streams * self.units.matrix_width();
         k * all..(k + 1) * all
+    }
+
+    /// The states of some blocks.
+    fn states_of(self, blocks: &Range<usize>) -> Range<usize> {
+        self.states(blocks.start).start..self.states(blocks.end).start
+    }
+
+    /// The matrices of some blocks.
+    fn matrices_of(self, blocks: &Range<usize>) -> Range<usize> {
+        self.matrices(blocks.start).start..self.matrices(blocks.end).start
     }
 
     /// y += E x for every stream.
@@ -112,14 +122,13 @@ impl<T: Real> Engine<T> {
         let inputs = scan(comm, &self.geometry.shares, Order::Forward, &column, &mut map, &first);
         let mut behind = Vec::new();
         for (blocks, mut start) in parts.into_iter().zip(inputs) {
-            for k in blocks {
-                self.states.starts[column.states(k)].copy_from_slice(&start);
-                let used = &self.states.d_start[column.states(k)];
-                start.iter_mut().zip(used).for_each(|(s, &used)| *s -= used);
-                let mut next = self.found.ends[column.states(k)].to_vec();
-                column.add_product(&mut next, &d[column.matrices(k)], &start, Side::Plain);
-                start = next;
-            }
+            let (states, matrices) = (column.states_of(&blocks), column.matrices_of(&blocks));
+            let sweep = Sweep {
+                starts: &self.states.d_start[states.clone()],
+                ends: &self.found.ends[states.clone()],
+                diagonals: &d[matrices],
+            };
+            column.units.scan_starts(sweep, &mut start, &mut self.states.starts[states]);
             behind = start;
         }
         // Another rank's first start reaches this one after the init.
