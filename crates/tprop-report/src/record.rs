@@ -78,7 +78,7 @@ impl Record {
             Event::End(end) => self.end = Some(end),
             // The run continued after that end.
             Event::Resume(_) => self.end = None,
-            Event::Checkpoint(_) | Event::Rate(_) => {}
+            Event::Checkpoint(_) | Event::Rate(_) | Event::Meter(_) => {}
         }
     }
 
