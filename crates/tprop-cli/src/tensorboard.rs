@@ -112,6 +112,7 @@ fn seconds(event: &Event) -> Option<f64> {
     match event {
         Event::Step(step) => Some(step.seconds),
         Event::Eval(eval) => Some(eval.seconds),
+        Event::Meter(meter) => Some(meter.seconds),
         Event::End(end) => Some(end.seconds),
         _ => None,
     }
@@ -149,6 +150,15 @@ fn scalars(event: &Event) -> (u64, Vec<(&'static str, f64)>) {
                 ]);
             }
             (e.step, finite(&numbers))
+        }
+        Event::Meter(m) => {
+            let numbers = [
+                ("meter/error", m.error),
+                ("meter/cosine", m.cosine),
+                ("meter/error_cell_and_embedding", m.inner_error),
+                ("meter/cosine_cell_and_embedding", m.inner_cosine),
+            ];
+            (m.step, finite(&numbers))
         }
         Event::End(e) => (e.step, finite(&e.test_ppl.map(|x| ("perplexity/test", x)).into_iter().collect::<Vec<_>>())),
         _ => (0, Vec::new()),

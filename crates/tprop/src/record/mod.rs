@@ -194,6 +194,8 @@ pub struct Meter {
     pub epoch: u64,
     /// The update.
     pub step: u64,
+    /// Seconds of training so far.
+    pub seconds: f64,
     /// ‖g − g*‖ / ‖g*‖, all weights.
     #[serde(deserialize_with = "number")]
     pub error: f64,
