@@ -237,9 +237,8 @@ fn by_sweeps(method: &MethodConfig, most: usize) -> Vec<(Option<usize>, MethodCo
 /// Groups of weights by name, each a run of the buffer: embedding, every layer's cell, output; then cells and embedding together, and all.
 pub fn groups<T: Real>(model: &Model<T>) -> Vec<(String, Range<usize>)> {
     let shapes = model.shapes();
-    let run = |ids: &Vec<Id>| {
-        shapes.entry(ids[0]).range().start..shapes.entry(*ids.last().expect("a tensor")).range().end
-    };
+    let run =
+        |ids: &Vec<Id>| shapes.entry(ids[0]).range().start..shapes.entry(*ids.last().expect("a tensor")).range().end;
     let mut ranges: Vec<_> = model.groups().iter().map(run).rev().collect();
     let output = ranges.pop().expect("an output layer");
     let layers = model.config().layers;
@@ -449,7 +448,10 @@ mod tests {
             let (ours, theirs) = (meter(&model, reach(0)), meter(&model, bptt(SHAPE.2)));
             assert_eq!((ours.rows[0].sweeps, ours.rows[0].own, theirs.rows[0].sweeps), (Some(0), true, None));
             for (a, b) in ours.rows[0].groups.iter().zip(&theirs.rows[0].groups) {
-                assert!((a.error - b.error).abs() < 1e-10 && (a.cosine - b.cosine).abs() < 1e-10, "{name}: {a:?} {b:?}");
+                assert!(
+                    (a.error - b.error).abs() < 1e-10 && (a.cosine - b.cosine).abs() < 1e-10,
+                    "{name}: {a:?} {b:?}"
+                );
             }
             assert!(ours.rows[0].groups[0].error > 1e-6, "{name}");
         });

@@ -133,8 +133,7 @@ impl<'a, T: Real> Probe<'a, T> {
     pub fn gradient(&self, config: &MethodConfig, excerpt: &Excerpt, state: &[T]) -> Result<Worked<T>, ProbeError> {
         let own = window(config).ok_or(ProbeError::NoGradient)?;
         let whole = excerpt.length / own * own;
-        let mut worked =
-            Worked { gradient: vec![T::ZERO; self.model.shapes().len()], updates: 0, sweeps: 0.0 };
+        let mut worked = Worked { gradient: vec![T::ZERO; self.model.shapes().len()], updates: 0, sweeps: 0.0 };
         let mut state = state.to_vec();
         for (from, length, window) in [(0, whole, own), (whole, excerpt.length - whole, excerpt.length - whole)] {
             if length == 0 {
@@ -338,11 +337,7 @@ impl<T: Real> Blocks<'_, T> {
 }
 
 /// A method about to work on its first window, in which it enters in `state`. Duals move as they will once their epoch has come.
-fn enter<T: Real>(
-    config: &MethodConfig,
-    learner: &Learner<T>,
-    state: &[T],
-) -> Result<Box<dyn Method<T>>, ProbeError> {
+fn enter<T: Real>(config: &MethodConfig, learner: &Learner<T>, state: &[T]) -> Result<Box<dyn Method<T>>, ProbeError> {
     let mut method = config.build(learner)?;
     let duals = match config {
         MethodConfig::Btprop(c) if c.batch != Batch::Full => c.solver.duals().copied(),

@@ -97,7 +97,12 @@ fn check_memory(config: &MeterConfig, model: &Model<f64>, tokens: usize) -> Outc
     let exact = BpttConfig { window, streams: config.method.streams(), ..BpttConfig::default() };
     let weights = model.shapes().len() as u64 * 8;
     let logits = model.config().logits_mb as u64 * 1_000_000;
-    prepare::check_memory(weights.saturating_mul(8).saturating_add(logits).saturating_add(exact.bytes(model, tokens, 1).saturating_mul(2)))
+    prepare::check_memory(
+        weights
+            .saturating_mul(8)
+            .saturating_add(logits)
+            .saturating_add(exact.bytes(model, tokens, 1).saturating_mul(2)),
+    )
 }
 
 fn refusal(error: MeterError, settings: &Settings) -> Failure {
@@ -134,7 +139,8 @@ fn shown(found: &Measured) -> String {
             None => format!("windows of {}", found.own_window),
         };
         let errors = row.groups.iter().map(|Nearness { error, .. }| small(*error));
-        let cosines = [CELL_AND_EMBEDDING, ALL].map(|name| of(row, name).map_or(String::new(), |g| format!("{:.5}", g.cosine)));
+        let cosines =
+            [CELL_AND_EMBEDDING, ALL].map(|name| of(row, name).map_or(String::new(), |g| format!("{:.5}", g.cosine)));
         table.row(name, errors.chain(cosines));
     }
     let mut text = format!("\nthe gradient against the exact one over {} tokens\n{}", found.window, table.terminal());

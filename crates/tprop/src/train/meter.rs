@@ -105,12 +105,13 @@ mod tests {
         (0..500).map(|i| draws.below(i, 7) as u32).collect()
     }
 
-    /// Looks on, and asks to stop after some update.
+    /// Looks on, and asks to stop after some update; until then, if it is restless, to save as often as it is asked.
     #[derive(Default)]
     struct Looker {
         events: Vec<Event>,
         step: u64,
         stop: u64,
+        restless: bool,
     }
 
     impl Watch for Looker {
@@ -123,7 +124,11 @@ mod tests {
             Ok(())
         }
         fn request(&mut self) -> Request {
-            if self.stop > 0 && self.step >= self.stop { Request::Stop } else { Request::Go }
+            match self.stop {
+                stop if stop > 0 && self.step >= stop => Request::Stop,
+                _ if self.restless => Request::Save,
+                _ => Request::Go,
+            }
         }
     }
 
@@ -147,9 +152,10 @@ mod tests {
         let model = Model::<f32>::new(ModelConfig { hidden: 5, embed: 4, tape_mb: 0, ..ModelConfig::new(7) });
         let text = text();
         let data = Data::new(&text, &text[..60], &[]);
-        let config = TrainConfig { method: method.clone(), epochs: 2, eval_streams: 2, meter, ..TrainConfig::default() };
+        let config =
+            TrainConfig { method: method.clone(), epochs: 2, eval_streams: 2, meter, ..TrainConfig::default() };
         let mut trainer = Trainer::new(&model, data, config.clone(), &Solo).unwrap();
-        let mut looker = Looker { stop, ..Looker::default() };
+        let mut looker = Looker { stop, restless: stop > 0, ..Looker::default() };
         trainer.run(&mut looker).unwrap();
         if stop > 0 {
             let snapshot = trainer.snapshot();
