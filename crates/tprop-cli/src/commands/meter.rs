@@ -153,7 +153,10 @@ fn shown(found: &Measured) -> String {
             table.row(s.sweep.to_string(), [small(s.change), small(s.error)]);
         }
         let used = found.rows.first().map_or(0.0, |row| row.start_sweeps);
-        let factor = found.starts_factor.map_or(String::new(), |f| format!("; a sweep multiplies the error by {f:.2}"));
+        let factor = found.starts_factor.map_or(String::new(), |f| {
+            let f = if f < 0.01 { format!("{f:.0e}") } else { format!("{f:.2}") };
+            format!("; a sweep multiplies the error by {f}")
+        });
         text += &format!("\nthe starts of blocks of {} tokens\n{}", found.block, table.terminal());
         text += &format!("the method took {used:.1} sweeps on average{factor}\n");
     }
