@@ -33,7 +33,7 @@ impl Progress {
             Event::Step(step) => self.step(step),
             Event::Eval(eval) => self.eval(eval),
             Event::Rate(change) => self.line(&format!("         rate {} from here on: {}", change.rate, change.reason)),
-            Event::Start(_) | Event::Checkpoint(_) | Event::Resume(_) | Event::End(_) => {}
+            Event::Start(_) | Event::Checkpoint(_) | Event::Resume(_) | Event::Meter(_) | Event::End(_) => {}
         }
     }
 

@@ -133,6 +133,15 @@ fn scalars(event: &Event) -> Option<Scalars> {
             }
             (e.step, e.seconds, numbers)
         }
+        Event::Meter(m) => {
+            let numbers = vec![
+                ("meter/error", m.error),
+                ("meter/cosine", m.cosine),
+                ("meter/error_cell_and_embedding", m.inner_error),
+                ("meter/cosine_cell_and_embedding", m.inner_cosine),
+            ];
+            (m.step, m.seconds, numbers)
+        }
         Event::End(e) => (e.step, e.seconds, e.test_ppl.map(|x| ("perplexity/test", x)).into_iter().collect()),
         _ => return None,
     })

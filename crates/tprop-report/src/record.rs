@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use tprop::record::{CouplingMeans, End, Eval, Event, Start, Step, events};
+use tprop::record::{CouplingMeans, End, Eval, Event, Meter, Start, Step, events};
 use tprop::vocab::printable;
 
 /// So many bad lines of a record are named one by one.
@@ -20,6 +20,8 @@ pub struct Record {
     pub steps: Vec<Step>,
     /// Evaluations in order.
     pub evals: Vec<Eval>,
+    /// Gradients that were compared with exact ones, in order.
+    pub meters: Vec<Meter>,
     /// The last line, if the run came to an end.
     pub end: Option<End>,
 }
@@ -75,6 +77,10 @@ impl Record {
                 self.evals.truncate(self.evals.partition_point(|old| old.step < eval.step));
                 self.evals.push(*eval);
             }
+            Event::Meter(meter) => {
+                self.meters.truncate(self.meters.partition_point(|old| old.step < meter.step));
+                self.meters.push(meter);
+            }
             Event::End(end) => self.end = Some(end),
             // The run continued after that end.
             Event::Resume(_) => self.end = None,
@@ -82,11 +88,12 @@ impl Record {
         }
     }
 
-    /// Steps, evaluations and the end as they were recorded, one after the other.
+    /// Steps, evaluations, measurements and the end as they were recorded, one after the other.
     pub fn events(&self) -> Vec<Event> {
         let steps = self.steps.iter().map(|step| (step.step, Event::Step(step.clone())));
         let evals = self.evals.iter().map(|eval| (eval.step, Event::Eval(Box::new(eval.clone()))));
-        let mut events: Vec<(u64, Event)> = steps.chain(evals).collect();
+        let meters = self.meters.iter().map(|meter| (meter.step, Event::Meter(*meter)));
+        let mut events: Vec<(u64, Event)> = meters.chain(steps).chain(evals).collect();
         events.sort_by_key(|(step, _)| *step);
         events.into_iter().map(|(_, event)| event).chain(self.end.clone().map(Event::End)).collect()
     }

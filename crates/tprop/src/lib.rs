@@ -79,7 +79,9 @@
 //! | What is the perplexity of a text? | [`eval`] |
 //! | How is text generated, and how are lines scored? | [`generate`] |
 //! | What if states may move at test time? | [`adapt`] |
+//! | What is a method's gradient over a stretch of text? | [`probe`] |
 //! | Does the paper's theorem hold? | [`theorem`] |
+//! | How good is a method's gradient? | [`meter`] |
 //! | What does a run record? | [`record`] |
 //! | How is a run saved? | [`checkpoint`] |
 //! | How does a run go from its first update to its end, and resume? | [`train`] |
@@ -120,7 +122,9 @@ pub mod method;
 pub mod eval;
 pub mod generate;
 pub mod adapt;
+pub mod probe;
 pub mod theorem;
+pub mod meter;
 pub mod record;
 pub mod checkpoint;
 pub mod train;

@@ -149,13 +149,36 @@ pub struct Optimiser<T> {
     /// Updates so far.
     pub steps: u64,
     slots: Vec<Params<T>>,
+    copy: Copied<T>,
+}
+
+/// Whether the gradient of the next update is copied for someone who measures it; shapes nothing.
+#[derive(Clone, Debug, Default)]
+enum Copied<T> {
+    #[default]
+    No,
+    Next,
+    Here(Vec<T>),
 }
 
 impl<T: Real> Optimiser<T> {
     /// A fresh one.
     pub fn new(config: OptimConfig, shapes: &Arc<Shapes>) -> Self {
         let slots = (0..config.rule.slots()).map(|_| Params::zeros(shapes)).collect();
-        Self { rule: config.rule, rate: config.rate, clip: config.clip, steps: 0, slots }
+        Self { rule: config.rule, rate: config.rate, clip: config.clip, steps: 0, slots, copy: Copied::No }
+    }
+
+    /// From the next update on, until it is taken, a copy of that update's gradient is here ([`Optimiser::take_gradient`]).
+    pub fn copy_next(&mut self) {
+        self.copy = Copied::Next;
+    }
+
+    /// The gradient of the first update after [`Optimiser::copy_next`], before clipping.
+    pub fn take_gradient(&mut self) -> Option<Vec<T>> {
+        match std::mem::take(&mut self.copy) {
+            Copied::Here(gradient) => Some(gradient),
+            Copied::No | Copied::Next => None,
+        }
     }
 
     /// The rule.
@@ -197,6 +220,10 @@ impl<T: Real> Optimiser<T> {
     /// changed.
     pub fn update(&mut self, params: &mut Params<T>, grads: &Grads<T>, factor: f64) -> f64 {
         let factor = crate::fault::poison("nan.gradient").unwrap_or(factor);
+        if let Copied::Next = self.copy {
+            let factor = T::of(factor);
+            self.copy = Copied::Here(grads.values().all().iter().map(|&g| factor * g).collect());
+        }
         let norm = Self::norm(grads, factor);
         if !norm.is_finite() {
             return norm;

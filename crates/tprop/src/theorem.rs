@@ -10,16 +10,14 @@
 use serde::Serialize;
 
 use crate::cell::CellKind;
-use crate::comm::Solo;
 use crate::method::{
-    Advance, Batch, BpttConfig, BtpropConfig, Init, Learner, LossOn, MethodConfig, Outline, Solver, Starts,
-    StateConfig, StateRule, StateScale,
+    Batch, BpttConfig, BtpropConfig, Init, LossOn, MethodConfig, Solver, Starts, StateConfig, StateRule, StateScale,
 };
 use crate::model::{Model, ModelConfig};
-use crate::optim::{OptimConfig, Optimiser, Rule};
 use crate::params::Params;
+use crate::probe::{Excerpt, Probe, cosine, norm, relative_error};
 use crate::rng::Draws;
-use crate::window::{Layout, Streams};
+use crate::window::Streams;
 
 /// S × M of the windows, and B where it is not 1.
 const STREAMS: usize = 2;
@@ -140,63 +138,31 @@ struct Lab {
 }
 
 impl Lab {
-    /// ∂L/∂θ of a method's first update: a plain step of rate 1 shows it.
+    fn probe(&self) -> Probe<'_, f64> {
+        Probe { model: &self.model, params: &self.params }
+    }
+
+    /// ∂L/∂θ of a method's first update.
     fn gradient(&self, config: &MethodConfig) -> Vec<f64> {
-        let plain = OptimConfig { rule: Rule::Sgd, rate: 1.0, clip: 0.0 };
-        let mut learner = Learner {
-            model: &self.model,
-            params: self.params.clone(),
-            optimiser: Optimiser::new(plain, self.model.shapes()),
-            comm: &Solo,
-            tokens: (&self.tokens).into(),
-        };
-        let mut method = config.build(&learner).expect("the text is long enough");
-        method.begin_epoch(&learner, 1);
-        while !matches!(method.advance(&mut learner, &mut || false), Advance::Update(_)) {}
-        self.params.all().iter().zip(learner.params.all()).map(|(before, after)| before - after).collect()
+        self.probe().first_gradient(config, (&self.tokens).into()).expect("the text is long enough")
     }
 
     /// BPTT in which each block's loss flows back through the `reach` blocks before it, by the block pass alone.
     fn reach_gradient(&self, reach: usize) -> Vec<f64> {
-        let Self { model, params, tokens } = self;
-        let cut = Streams::new(tokens, STREAMS);
-        let mut state = vec![model.initial_state(); STREAMS * model.state_width()];
-        let mut grads = model.grads();
-        let mut tapes: Vec<_> = (0..BLOCKS).map(|_| model.tape(Layout::new(STREAMS, BLOCK))).collect();
-        for (k, tape) in tapes.iter_mut().enumerate() {
-            let rows = k * STREAMS..(k + 1) * STREAMS;
-            cut.fill(&tape.layout(), 0, rows, &mut tape.inputs, &mut tape.targets);
-            model.prepare(params, tape);
-            model.recur(params, tape, &state);
-            model.ends(tape, &mut state);
-        }
-        for k in 0..BLOCKS {
-            let scale = 1.0 / (STREAMS * BLOCKS * BLOCK) as f64;
-            model.loss(params, &mut tapes[k], scale, None, Some(&mut grads));
-            let mut pull = vec![0.0; state.len()];
-            model.backward(params, &mut tapes[k], true, None, Some(&mut pull), Some(&mut grads));
-            for j in (k.saturating_sub(reach)..k).rev() {
-                let d_end = pull.clone();
-                model.backward(params, &mut tapes[j], false, Some(&d_end), Some(&mut pull), Some(&mut grads));
-            }
+        let excerpt = Excerpt::new(&Streams::new(&self.tokens, STREAMS), 0, BLOCKS * BLOCK);
+        let mut blocks = self.probe().blocks(&excerpt, BLOCK, &self.probe().initial_state(STREAMS));
+        let mut grads = self.model.grads();
+        let mut pulls = blocks.losses(Some(&mut grads));
+        for _ in 0..reach {
+            pulls = blocks.send_back(&pulls, Some(&mut grads));
         }
         grads.settle();
         grads.values().all().to_vec()
     }
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
 fn agreement(ours: &[f64], theirs: &[f64]) -> Agreement {
-    let (a, b) = (dot(ours, ours).sqrt(), dot(theirs, theirs).sqrt());
-    Agreement { ratio: a / b, cosine: dot(ours, theirs) / (a * b) }
-}
-
-fn relative_error(ours: &[f64], theirs: &[f64]) -> f64 {
-    let d: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a - b).collect();
-    (dot(&d, &d) / dot(theirs, theirs)).sqrt()
+    Agreement { ratio: norm(ours) / norm(theirs), cosine: cosine(ours, theirs) }
 }
 
 #[cfg(test)]

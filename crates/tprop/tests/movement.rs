@@ -79,6 +79,7 @@ fn an_evaluation_records_the_mean_over_them() {
             patience: 0,
             seed: 1,
             eval_streams: 1,
+            meter: 0,
         };
         let recorded = |comm: &dyn Comm| {
             let mut found = None;

@@ -12,7 +12,7 @@ use clap_complete::Shell;
 
 pub use experiments::{Demo, Report, Reproduce, Sweep};
 pub use flags::{SettingFlags, sources};
-pub use models::{Eval, Export, Generate, Import, Part, Score, check_eval};
+pub use models::{Eval, Export, Generate, Import, Meter, Part, Score, check_eval};
 pub use training::{Bench, Plan, Resume, Telling, Train};
 
 const EXAMPLES: &str = "\
@@ -45,6 +45,8 @@ pub enum Command {
     Resume(Resume),
     /// Perplexity of a run's model on a split
     Eval(Eval),
+    /// How far a method's gradient is from the exact one, on a run's weights and text
+    Meter(Meter),
     /// Write text with a run's model
     Generate(Generate),
     /// Measure the speed of training steps on this machine

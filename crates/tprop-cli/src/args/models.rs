@@ -76,6 +76,51 @@ pub struct Eval {
     pub json: bool,
 }
 
+const METER_HELP: &str = "\
+Nothing is trained. Some windows of the training text are entered in the state that reading the text before them leaves. The exact
+gradient of a window is that of back-propagation through all of it. The method's is what its updates would see: with windows shorter
+than that, the mean over several at the same weights.
+
+  error        |g - g*| / |g*|, mean over windows; 0 is exact
+  cosine       1 is the same direction
+  pull sweeps  state steps of target propagation: how often what blocks send back is passed on
+  starts       what a sweep changes of the states in which blocks begin, and how far they then are from the true ones
+  exponent     largest Lyapunov exponent per step: near 0 the network hardly forgets, and long gradients matter
+  lag          how much of a loss's gradient arrives so many tokens before its block
+
+Examples:
+  tprop meter runs/NAME                                       the run's own method over its own window
+  tprop meter runs/NAME train.streams=1 preset=scan
+  tprop meter runs/NAME train.streams=1 preset=reach btprop.block=10 btprop.blocks=64
+  tprop meter runs/NAME train.streams=1 method=bptt bptt.window=70 --window 640
+
+All passes are in f64. Every token counts in the exact gradient, whatever btprop.ignore says; nothing is stored yet, so stored starts
+begin in the initial state.";
+
+/// Options of `meter`.
+#[derive(Debug, Args)]
+#[command(after_help = METER_HELP)]
+pub struct Meter {
+    /// Which weights.
+    #[command(flatten)]
+    pub weights: Weights,
+    /// Settings of the method as key=value where they differ from the run's, or preset=NAME
+    #[arg(value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// Tokens of each stream over which the gradient is exact; the method's own window if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub window: Option<u32>,
+    /// How many windows, spread over the text
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub windows: u32,
+    /// Pull sweeps up to which target propagation is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub sweeps: u32,
+    /// Print one JSON line
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Whether `tprop eval RUN --json` takes these arguments; if not, why.
 pub fn check_eval(arguments: &[String]) -> Result<(), String> {
     let words = ["tprop", "eval", "RUN", "--json"].into_iter().chain(arguments.iter().map(String::as_str));

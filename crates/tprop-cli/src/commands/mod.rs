@@ -6,6 +6,7 @@ mod demo;
 mod eval;
 mod exchange;
 mod generate;
+mod meter;
 mod plan;
 mod reading;
 mod report;
@@ -35,6 +36,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Train(args) => train::train(&args),
         Command::Resume(args) => resume::resume(&args),
         Command::Eval(args) => eval::eval(&args),
+        Command::Meter(args) => meter::meter(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Plan(args) => plan::plan(&args),

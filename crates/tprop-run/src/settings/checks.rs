@@ -20,6 +20,11 @@ pub fn check(c: &Config) -> Result<(), SettingError> {
             "train.accumulate has no meaning with train.batch=full, which makes one update per pass; leave one of them out".into(),
         );
     }
+    let closed = matches!(c.train.method, MethodConfig::LeastSquares(_)) || c.theta_solver == ThetaSolver::LeastSquares;
+    if c.train.meter > 0 && (c.batch == Batch::Full || closed) {
+        let without = if closed { "least squares makes none" } else { "train.batch=full has no windows" };
+        return refuse(format!("train.meter compares the gradients of windows, and {without}; leave train.meter out"));
+    }
     if let MethodConfig::Btprop(_) = c.train.method {
         check_btprop(c)?;
     }

@@ -171,6 +171,8 @@ pub static TABLE: &[Setting] = &[
         "Vector instructions; auto: the best of this machine").shapes(Shapes::Nothing),
     row("train.on_divergence", word!(on_divergence), "stop",
         "What to do when the loss or the gradient is not finite").shapes(Shapes::Divergence),
+    row("train.meter", at!(train.meter, count_or(1, LARGEST, "off")), "0",
+        "Every so many updates, records how far the gradient is from the exact one of its window; changes no number").shapes(Shapes::Nothing),
 
     row("optim.name", word!(train.optim.rule), "adagrad",
         "Update rule of the weights"),

@@ -34,6 +34,8 @@ pub enum Event {
     Resume(Resumed),
     /// The rate was changed by a schedule or a rollback.
     Rate(RateChange),
+    /// The gradient was compared with the exact one.
+    Meter(Meter),
     /// The run is over.
     End(End),
 }
@@ -186,6 +188,29 @@ pub struct RateChange {
     pub rate: f64,
     /// Why.
     pub reason: String,
+}
+
+/// The gradient of an update against the exact one of its window, from the same carried state at the same weights.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Meter {
+    /// Epoch, from 1.
+    pub epoch: u64,
+    /// The update.
+    pub step: u64,
+    /// Seconds of training so far.
+    pub seconds: f64,
+    /// ‖g − g*‖ / ‖g*‖, all weights.
+    #[serde(deserialize_with = "number")]
+    pub error: f64,
+    /// Cosine of the angle between them.
+    #[serde(deserialize_with = "number")]
+    pub cosine: f64,
+    /// The same for cells and embedding, to which a gradient comes through states alone.
+    #[serde(deserialize_with = "number")]
+    pub inner_error: f64,
+    /// Their cosine.
+    #[serde(deserialize_with = "number")]
+    pub inner_cosine: f64,
 }
 
 /// Last line of a record.

@@ -155,6 +155,7 @@ fn parse(line: &[u8]) -> serde_json::Result<Event> {
         "checkpoint" => Event::Checkpoint(from_slice(line)?),
         "resume" => Event::Resume(from_slice(line)?),
         "rate" => Event::Rate(from_slice(line)?),
+        "meter" => Event::Meter(from_slice(line)?),
         "end" => Event::End(from_slice(line)?),
         other => {
             let shown: String = crate::vocab::printable(other).chars().take(40).collect();

@@ -4,6 +4,7 @@
 //! do): it gets events and snapshots, and asks for more of them or for the end.
 
 mod evaluate;
+mod meter;
 mod state;
 mod watch;
 
@@ -63,6 +64,9 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Streams of evaluations.
     pub eval_streams: usize,
+    /// Every so many updates the gradient is compared with the exact one of its window ([`Event::Meter`]); 0 is off. Not in batch mode,
+    /// nor for least squares.
+    pub meter: usize,
 }
 
 impl Default for TrainConfig {
@@ -75,6 +79,7 @@ impl Default for TrainConfig {
             patience: 5,
             seed: 1,
             eval_streams: 32,
+            meter: 0,
         }
     }
 }
@@ -308,8 +313,7 @@ impl<'a, T: Real> Trainer<'a, T> {
     /// Makes one update (or pauses, or ends an epoch without evaluation): for benchmarks and tests.
     pub fn advance(&mut self, pause: &mut dyn FnMut() -> bool) -> Advance {
         if self.progress.begun == 0 {
-            self.progress.begun = 1;
-            self.method.begin_epoch(&self.learner, self.progress.epoch as usize);
+            self.begin_epoch();
         }
         let advance = self.method.advance(&mut self.learner, pause);
         match &advance {
@@ -321,6 +325,11 @@ impl<'a, T: Real> Trainer<'a, T> {
             _ => {}
         }
         advance
+    }
+
+    fn begin_epoch(&mut self) {
+        self.progress.begun = 1;
+        self.method.begin_epoch(&self.learner, self.progress.epoch as usize);
     }
 
     /// Trains to the end, or until the watcher asks to stop.
@@ -337,17 +346,23 @@ impl<'a, T: Real> Trainer<'a, T> {
         let every = (self.method.updates_per_epoch() as u64 / 50).max(1);
         while !self.finished() {
             // An evaluation that was given up is made before anything else.
-            let advance = if self.unevaluated() {
+            let unevaluated = self.unevaluated();
+            let metered = if unevaluated { None } else { self.before_meter() };
+            let advance = if unevaluated {
                 Advance::EpochEnd
             } else {
-                // Ranks pause together or not at all, and between two chunks they could not agree.
-                self.advance(&mut || ask_if_alone(comm, || watch.request() != Request::Go))
+                // Ranks pause together or not at all, and between two chunks they could not agree. An update that is measured is not left.
+                let measured = metered.is_some();
+                self.advance(&mut || !measured && ask_if_alone(comm, || watch.request() != Request::Go))
             };
             self.progress.seconds = before + self.started.map_or(0.0, |s| s.elapsed().as_secs_f64());
             match advance {
                 Advance::Update(update) => {
                     self.check(&update)?;
                     watch.updated(self.progress.step).map_err(TrainError::Watch)?;
+                    if let Some(before) = metered {
+                        self.report_meter(watch, &before, &update)?;
+                    }
                     if self.progress.step.is_multiple_of(every) {
                         self.report_step(watch, &update)?;
                     }

@@ -176,6 +176,7 @@ fn case(name: impl Into<String>, model: ModelConfig, method: MethodConfig) -> Ca
             patience: 0,
             seed: 1,
             eval_streams: 2,
+            meter: 0,
         },
         model,
         ranks: 1,
