@@ -11,11 +11,10 @@ use tprop::comm::Solo;
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
-use tprop::optim::OptimConfig;
+use tprop::optim::{OptimConfig, Rule};
 use tprop::record::Event;
 use tprop::train::{Data, Request, SaveReason, TrainConfig, Trainer, Watch};
-
-const RULES: [&str; 6] = ["sgd", "nag", "adagrad", "rmsprop", "adadelta", "adam"];
+use tprop::words::Words;
 
 /// Every method, mode, solver, init and constraint at least once.
 fn methods() -> Vec<(&'static str, MethodConfig)> {
@@ -215,7 +214,7 @@ fn check(name: &str, method: &MethodConfig, cell: CellKind, layers: usize, rule:
 fn every_method_with_every_cell_resumes_anywhere() {
     for (name, method) in methods() {
         for (i, cell) in CellKind::ALL.into_iter().enumerate() {
-            check(name, &method, cell, 1 + i % 2, RULES[i], &[1]);
+            check(name, &method, cell, 1 + i % 2, Rule::WORDS[i % Rule::WORDS.len()], &[1]);
         }
     }
 }
@@ -233,7 +232,7 @@ fn least_squares_resumes_anywhere() {
 #[test]
 fn every_method_with_every_optimiser_resumes_anywhere() {
     for (name, method) in methods() {
-        for rule in RULES {
+        for &rule in Rule::WORDS {
             check(name, &method, CellKind::Gru, 1, rule, &[2, 5]);
         }
     }
