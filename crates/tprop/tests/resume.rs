@@ -296,8 +296,8 @@ fn windows_that_version_0_1_0_left_open_are_finished_as_it_would_have() {
         let method = methods().into_iter().find(|(other, _)| *other == name).expect("a method of this name").1;
         let model = Model::<f32>::new(ModelConfig { cell, hidden: 4, embed: 3, tape_mb: 0, ..ModelConfig::new(VOCAB) });
         let optim = OptimConfig { rate: 0.02, clip: 0.5, ..OptimConfig::default() };
-        let (anneal, epochs, patience, seed, eval_streams) = (2.0, 3, 2, 1, 3);
-        let config = TrainConfig { method, optim, anneal, epochs, patience, seed, eval_streams };
+        let (anneal, epochs, patience, eval_streams) = (2.0, 3, 2, 3);
+        let config = TrainConfig { method, optim, anneal, epochs, patience, eval_streams, ..TrainConfig::default() };
         let (text, valid, test) = (tokens(420), tokens(40), tokens(31));
         let data = Data::new(&text, &valid, &test);
         let fresh = || Trainer::new(&model, data, config.clone(), &Solo).unwrap();

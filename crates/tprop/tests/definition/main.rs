@@ -171,11 +171,10 @@ fn case(name: impl Into<String>, model: ModelConfig, method: MethodConfig) -> Ca
         train: TrainConfig {
             method,
             optim: OptimConfig { rate: if model.cell == CellKind::Mult { 0.05 } else { SGD.rate }, ..SGD },
-            anneal: 0.0,
             epochs: if full { 5 } else { 2 },
             patience: 0,
-            seed: 1,
             eval_streams: 2,
+            ..TrainConfig::default()
         },
         model,
         ranks: 1,
