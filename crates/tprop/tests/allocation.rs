@@ -13,8 +13,9 @@ use tprop::comm::Solo;
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
-use tprop::optim::OptimConfig;
+use tprop::optim::{OptimConfig, Rule};
 use tprop::train::{Data, TrainConfig, Trainer};
+use tprop::words::Words;
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -125,7 +126,7 @@ fn a_training_step_allocates_nothing() {
     let mut guilty = Vec::new();
     for (name, method) in methods() {
         for (i, cell) in CellKind::ALL.into_iter().enumerate() {
-            let rule = ["sgd", "nag", "adagrad", "rmsprop", "adadelta", "adam"][i];
+            let rule = Rule::WORDS[i % Rule::WORDS.len()];
             for tape_mb in [128, 0] {
                 let small =
                     ModelConfig { cell, hidden: 8, embed: 6, layers: 1 + i % 2, tape_mb, ..ModelConfig::new(7) };

@@ -74,12 +74,10 @@ fn an_evaluation_records_the_mean_over_them() {
         let config = TrainConfig {
             method: MethodConfig::Btprop(method.clone()),
             optim: OptimConfig { rule: Rule::Sgd, rate: 1.0, clip: 0.0 },
-            anneal: 0.0,
             epochs: 1,
             patience: 0,
-            seed: 1,
             eval_streams: 1,
-            meter: 0,
+            ..TrainConfig::default()
         };
         let recorded = |comm: &dyn Comm| {
             let mut found = None;

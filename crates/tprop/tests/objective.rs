@@ -13,6 +13,7 @@ use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
 use tprop::rng::Draws;
+use tprop::words::Words;
 
 const STREAMS: usize = 2;
 const BLOCKS: usize = 3;
@@ -249,11 +250,9 @@ fn variants() -> Vec<(&'static str, BtpropConfig)> {
     let held = |c: BtpropConfig| BtpropConfig { starts: Starts::Held, init: Init::Stored { sweeps: 0 }, ..c };
     let free = BtpropConfig { loss: LossOn::Free, ..config(1) };
     let tanh = BtpropConfig { constraint: Constraint::Tanh, ..config(2) };
-    vec![
-        ("l2", config(2)),
+    let list = [
         ("l2, first free, last free0", BtpropConfig { first: First::Free, last: Last::Free0, ..config(3) }),
         ("l2, last zero", BtpropConfig { last: Last::Zero, ..config(2) }),
-        ("kl", BtpropConfig { penalty: Penalty::Kl(forward), ..config(2) }),
         ("reverse kl, last free0", BtpropConfig { penalty: Penalty::Kl(reverse), last: Last::Free0, ..config(2) }),
         ("l2+kl, first free", BtpropConfig { penalty: Penalty::L2Kl(forward), first: First::Free, ..config(1) }),
         ("reverse l2+kl, last zero", BtpropConfig { penalty: Penalty::L2Kl(reverse), last: Last::Zero, ..config(2) }),
@@ -265,7 +264,12 @@ fn variants() -> Vec<(&'static str, BtpropConfig)> {
         ("tanh", tanh.clone()),
         ("tanh, kl, last free0", BtpropConfig { penalty: Penalty::Kl(reverse), last: Last::Free0, ..tanh }),
         ("a word without weight", BtpropConfig { ignore: Ignore::Token(1), ..config(2) }),
-    ]
+    ];
+    let penalties = Penalty::WORDS.iter().map(|&word| {
+        let penalty = word.parse().unwrap();
+        (word, BtpropConfig { penalty, ..config(2) })
+    });
+    penalties.chain(list).collect()
 }
 
 #[test]

@@ -11,11 +11,10 @@ use tprop::comm::Solo;
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
-use tprop::optim::OptimConfig;
+use tprop::optim::{OptimConfig, Rule};
 use tprop::record::Event;
 use tprop::train::{Data, Request, SaveReason, TrainConfig, Trainer, Watch};
-
-const RULES: [&str; 6] = ["sgd", "nag", "adagrad", "rmsprop", "adadelta", "adam"];
+use tprop::words::Words;
 
 /// Every method, mode, solver, init and constraint at least once.
 fn methods() -> Vec<(&'static str, MethodConfig)> {
@@ -230,7 +229,7 @@ fn check(name: &str, method: &MethodConfig, cell: CellKind, layers: usize, rule:
 fn every_method_with_every_cell_resumes_anywhere() {
     for (name, method) in methods() {
         for (i, cell) in CellKind::ALL.into_iter().enumerate() {
-            check(name, &method, cell, 1 + i % 2, RULES[i], &[1]);
+            check(name, &method, cell, 1 + i % 2, Rule::WORDS[i % Rule::WORDS.len()], &[1]);
         }
     }
 }
@@ -248,7 +247,7 @@ fn least_squares_resumes_anywhere() {
 #[test]
 fn every_method_with_every_optimiser_resumes_anywhere() {
     for (name, method) in methods() {
-        for rule in RULES {
+        for &rule in Rule::WORDS {
             check(name, &method, CellKind::Gru, 1, rule, &[2, 5]);
         }
     }
@@ -312,8 +311,8 @@ fn windows_that_version_0_1_0_left_open_are_finished_as_it_would_have() {
         let method = methods().into_iter().find(|(other, _)| *other == name).expect("a method of this name").1;
         let model = Model::<f32>::new(ModelConfig { cell, hidden: 4, embed: 3, tape_mb: 0, ..ModelConfig::new(VOCAB) });
         let optim = OptimConfig { rate: 0.02, clip: 0.5, ..OptimConfig::default() };
-        let (anneal, epochs, patience, seed, eval_streams) = (2.0, 3, 2, 1, 3);
-        let config = TrainConfig { method, optim, anneal, epochs, patience, seed, eval_streams, meter: 0 };
+        let (anneal, epochs, patience, eval_streams) = (2.0, 3, 2, 3);
+        let config = TrainConfig { method, optim, anneal, epochs, patience, eval_streams, ..TrainConfig::default() };
         let (text, valid, test) = (tokens(420), tokens(40), tokens(31));
         let data = Data::new(&text, &valid, &test);
         let fresh = || Trainer::new(&model, data, config.clone(), &Solo).unwrap();

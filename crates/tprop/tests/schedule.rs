@@ -36,11 +36,10 @@ fn config() -> TrainConfig {
     TrainConfig {
         method: MethodConfig::Bptt(BpttConfig { window: 4, streams: 2, batch: Batch::Mini { accumulate: 1 } }),
         optim: OptimConfig { rule: Rule::Sgd, rate: RATE, clip: 0.0 },
-        anneal: 0.0,
         epochs: EPOCHS,
         patience: 0,
-        seed: 1,
         eval_streams: 2,
+        ..TrainConfig::default()
     }
 }
 
