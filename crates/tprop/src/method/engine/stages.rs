@@ -179,42 +179,18 @@ impl<T: Real> Engine<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{DualConfig, DualRule, First, Ignore, LambdaSchedule, Last, LossOn, Pulls, Scan};
-    use super::super::super::{StateConfig, StateRule, StateScale};
+    use super::super::super::{DualConfig, DualRule, StateConfig};
     use super::Stage::*;
     use super::*;
-    use crate::objective::{Constraint, Penalty};
 
     fn config() -> BtpropConfig {
         BtpropConfig {
             block: 2,
             blocks: 4,
-            streams: 1,
-            batch: Batch::Mini { accumulate: 1 },
             solver: Solver::Penalty,
-            lambda: 1.0,
-            lambda_schedule: LambdaSchedule::Constant,
-            penalty: Penalty::L2,
-            constraint: Constraint::None,
-            loss: LossOn::Predicted,
             init: Init::Zero,
-            scan: Scan::None,
-            sweep_tolerance: 0.0,
-            pulls: Pulls::Reset,
-            first: First::Fixed,
-            last: Last::None,
-            states: StateConfig {
-                steps: 2,
-                rate: 0.1,
-                rule: StateRule::Sgd,
-                scale: StateScale::Block,
-                clip: 0.0,
-                tolerance: 0.0,
-            },
-            starts: Starts::Moving,
-            theta_steps: 1,
-            ignore: Ignore::None,
-            staleness: 0,
+            states: StateConfig { steps: 2, ..StateConfig::default() },
+            ..BtpropConfig::default()
         }
     }
 

@@ -38,7 +38,7 @@ use super::engine::{Engine, Stage, Step, Windowed};
 use super::error::{MethodError, Reason, Room};
 use super::{
     Batch, BtpropConfig, DualConfig, First, Ignore, Init, LambdaSchedule, Last, Learner, LossOn, Method, Outline,
-    Passes, Pulls, Scan, Solver, Starts, StateConfig, StateRule, StateScale,
+    Passes, Solver, Starts, StateConfig, StateRule, StateScale,
 };
 use crate::comm::ensure_alone;
 use crate::model::Model;
@@ -176,14 +176,11 @@ impl LeastSquaresConfig {
             init: self.init,
             first: self.first,
             last: self.last,
-            states: StateConfig { steps, rate, rule: StateRule::Sgd, scale, clip: 0.0, tolerance },
+            states: StateConfig { steps, rate, rule: StateRule::Sgd, scale, tolerance, ..StateConfig::default() },
             starts: Starts::Moving,
             theta_steps: self.theta_steps,
             ignore: self.ignore,
-            staleness: 0,
-            scan: Scan::None,
-            sweep_tolerance: 0.0,
-            pulls: Pulls::Reset,
+            ..BtpropConfig::default()
         }
     }
 }
