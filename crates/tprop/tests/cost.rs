@@ -7,7 +7,7 @@ use tprop::cell::CellKind;
 use tprop::comm::Solo;
 use tprop::method::*;
 use tprop::model::{Model, ModelConfig};
-use tprop::objective::{Direction, Penalty};
+use tprop::objective::{Constraint, Direction, Penalty};
 use tprop::optim::{OptimConfig, Optimiser};
 use tprop::real::Real;
 
@@ -171,6 +171,36 @@ fn reach_is_almost_free() {
     };
     let ratio = cost(3) as f64 / cost(0) as f64;
     assert!(ratio <= 1.15, "three blocks of reach cost {ratio:.3} times as much");
+}
+
+/// A choice adds to the memory that a method announces what it makes the method keep.
+#[test]
+fn what_is_kept_is_announced() {
+    let model = Model::<f32>::new(ModelConfig { hidden: 64, embed: 8, ..ModelConfig::new(7) });
+    let room = |config: &BtpropConfig| config.bytes(&model, 2401, 1);
+    let base = BtpropConfig { init: Init::Parallel { sweeps: 1 }, ..plain(4, 8, 3) };
+    let with_duals = |stored| {
+        let duals = DualConfig { stored, ..duals(0.1) };
+        BtpropConfig { solver: Solver::Admm { duals, before_theta: false }, ..base.clone() }
+    };
+    let adagrad = StateConfig { rule: StateRule::Adagrad, ..base.states };
+    let stored = BtpropConfig { init: Init::Stored { sweeps: 1 }, ..base.clone() };
+    let full = |c: BtpropConfig| BtpropConfig { batch: Batch::Full, ..c };
+    // 8 × 4 blocks and 4 slots behind them, 64 values of 4 bytes each; 25 windows.
+    let one = 36 * 64 * 4;
+    for (name, config, copies) in [
+        ("held", BtpropConfig { starts: Starts::Held, ..base.clone() }, 1),
+        ("tanh", BtpropConfig { constraint: Constraint::Tanh, ..base.clone() }, 1),
+        ("box", BtpropConfig { constraint: Constraint::Box, ..base.clone() }, 0),
+        ("adagrad", BtpropConfig { states: adagrad, ..base.clone() }, 1),
+        ("duals", with_duals(false), 1),
+        ("stored duals", with_duals(true), 1 + 25),
+        ("stored states", stored.clone(), 25),
+    ] {
+        assert_eq!(room(&config) - room(&base), copies * one, "{name}");
+    }
+    assert_eq!(room(&full(stored)), room(&full(base.clone())), "in batch mode states are kept anyway");
+    assert_eq!(room(&full(with_duals(true))), room(&full(with_duals(false))), "and so are duals");
 }
 
 /// In batch mode, chunks change memory, not work.

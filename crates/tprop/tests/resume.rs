@@ -13,7 +13,7 @@ use tprop::model::{Model, ModelConfig};
 use tprop::objective::{Constraint, Direction, Penalty};
 use tprop::optim::{OptimConfig, Rule};
 use tprop::record::Event;
-use tprop::train::{Data, Request, SaveReason, TrainConfig, Trainer, Watch};
+use tprop::train::{Data, Request, SaveReason, TrainConfig, Trainer, Watch, is_best};
 use tprop::words::Words;
 
 /// Every method, mode, solver, init and constraint at least once.
@@ -251,6 +251,18 @@ fn every_method_with_every_optimiser_resumes_anywhere() {
             check(name, &method, CellKind::Gru, 1, rule, &[2, 5]);
         }
     }
+}
+
+/// Weights are the best once they have been evaluated, and not before.
+#[test]
+fn the_best_weights_have_been_evaluated() {
+    let (text, valid) = (tokens(420), tokens(40));
+    let model = Model::<f32>::new(ModelConfig { hidden: 4, embed: 3, ..ModelConfig::new(VOCAB) });
+    let config = TrainConfig { method: methods()[0].1.clone(), epochs: 1, eval_streams: 3, ..TrainConfig::default() };
+    let mut trainer = Trainer::new(&model, Data::new(&text, &valid, &[]), config, &Solo).unwrap();
+    assert!(!trainer.at_best() && !is_best(&trainer.snapshot()));
+    trainer.run(&mut |_: &Event| {}).unwrap();
+    assert!(trainer.at_best() && is_best(&trainer.snapshot()));
 }
 
 /// A snapshot of other settings is refused with the name of what does not fit.
