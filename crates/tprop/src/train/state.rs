@@ -97,6 +97,13 @@ impl<T: Real> Trainer<'_, T> {
                 return Err(format!("the counter {name} is {found}; it can be {most} at most"));
             }
         }
+        // Sums and perplexities begin at 0 or infinity, and only grow or come down to a number.
+        for (name, text) in snapshot.meta.iter().filter(|(name, _)| name.starts_with("real.train.")) {
+            let value = snapshot.real(&name["real.".len()..]).unwrap_or(f64::NAN);
+            if value.is_nan() || value == f64::NEG_INFINITY {
+                return Err(format!("the number {name} is {}", crate::vocab::printable(text)));
+            }
+        }
         let rate = self.learner.optimiser.rate;
         if p.epoch == 0 || !rate.is_finite() {
             return Err(format!("epoch {} at a learning rate of {rate} cannot be", p.epoch));
