@@ -70,7 +70,8 @@ impl<T: Real> Trainer<'_, T> {
             Batch::Mini { accumulate } => accumulate,
             Batch::Full => windows,
         } as u64;
-        let (windows, p) = (windows as u64, &self.progress);
+        // Of all ranks: a checkpoint is the same whoever resumes it.
+        let (windows, text, p) = (windows as u64, self.data.train.len() as u64, &self.progress);
         let count = |name: &str| snapshot.count(name).unwrap_or(0);
         let at = count("bptt.at");
         for (name, most) in [
@@ -82,7 +83,7 @@ impl<T: Real> Trainer<'_, T> {
             ("train.finished", 1),
             ("train.best_epoch", p.epoch),
             ("train.bad_epochs", p.epoch),
-            ("train.epoch_tokens", self.tokens_per_epoch().min(p.tokens)),
+            ("train.epoch_tokens", p.tokens),
             ("train.recent_tokens", p.tokens),
             ("optim.steps", 1 << 56),
             ("bptt.at", windows),
@@ -90,7 +91,7 @@ impl<T: Real> Trainer<'_, T> {
             ("btprop.at", windows),
             ("btprop.epoch", p.epoch),
             ("btprop.settled", 1 << 32),
-            ("btprop.piece", self.tokens_per_epoch()),
+            ("btprop.piece", text),
         ] {
             let found = count(name);
             if found > most {
