@@ -145,7 +145,7 @@ pub enum MeterError {
 /// let method = BtpropConfig { block: 5, blocks: 4, streams: 2, ..BtpropConfig::reach(1) }.into();
 /// let config = MeterConfig { method, window: None, windows: 2, sweeps: 3 };
 /// let found = measure(Probe { model: &model, params: &params }, (&text).into(), &config)?;
-/// let all = |row: usize| &found.rows[row].groups.last().unwrap();
+/// let all = |row: usize| found.rows[row].groups.last().unwrap();
 /// assert!(all(1).error < all(0).error && all(3).error < 1e-10); // a reach of three of four blocks is exact
 /// # Ok::<(), tprop::meter::MeterError>(())
 /// ```

@@ -241,7 +241,7 @@ fn refusals_say_what_is_allowed() {
         ("optim.name=adagard", "did you mean adagrad?"),
         ("model.tied=yes", "true or false"),
         ("btprop.init=parallel:0", "from 1 to"),
-        ("btprop.init=paralel:1", "one of zero, parallel:N, stored:N, sequential"),
+        ("btprop.init=paralel:1", "one of zero, parallel:N, stored:N, carried:N, sequential"),
         ("btprop.constraint=sparse", "sparse:K"),
         ("btprop.lambda_schedule=geometric:NaN", "must be from 0.001 to 1000"),
         ("model.hiden=5", "there is no setting model.hiden; did you mean model.hidden?"),
