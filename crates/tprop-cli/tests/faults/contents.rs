@@ -41,9 +41,7 @@ fn forge(snapshot: &mut Snapshot, draws: &Draws, i: u64) -> String {
     let draw = |k: u64, below: usize| draws.below(16 * i + k, below as u64) as usize;
     match draw(0, 4) {
         0 => {
-            let skipped = |name: &str| name.ends_with("btprop.done");
-            let counters: Vec<String> =
-                snapshot.meta.keys().filter(|k| k.starts_with("count.") && !skipped(k)).cloned().collect();
+            let counters: Vec<String> = snapshot.meta.keys().filter(|k| k.starts_with("count.")).cloned().collect();
             let name = counters[draw(1, counters.len())].clone();
             let values = ["18446744073709551615", "9223372036854775808", "4294967296", "1000000", "-1", "", "0"];
             let value = values[draw(2, values.len())];

@@ -298,6 +298,14 @@ pub trait Method<T: Real>: Send + std::fmt::Debug {
     /// Shows or restores the whole state.
     fn visit(&mut self, visit: &mut dyn Visit<T>);
 
+    /// Whether a restored state is one that the method can be in; its numbers by themselves are known to be in range.
+    ///
+    /// # Errors
+    /// What cannot be.
+    fn check_restored(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Time and arithmetic so far.
     fn clock(&mut self) -> &mut crate::clock::Clock;
 }

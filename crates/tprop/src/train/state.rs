@@ -47,6 +47,7 @@ impl<T: Real> Trainer<'_, T> {
         self.visit(&mut Deal { comm: self.learner.comm, visit: &mut reader });
         reader.finish().map_err(TrainError::Checkpoint)?;
         self.check_numbers(snapshot).map_err(TrainError::Checkpoint)?;
+        self.method.check_restored().map_err(TrainError::Checkpoint)?;
         self.restored = true;
         self.best = None;
         // The settings of the stop rule may have changed.

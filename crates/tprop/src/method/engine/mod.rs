@@ -403,6 +403,12 @@ impl<M: Windowed> Method<M::Number> for M {
         self.engine_mut().show(visit);
     }
 
+    fn check_restored(&mut self) -> Result<(), String> {
+        let engine = self.engine_mut();
+        engine.progress.cursor.list_stages(&engine.config, engine.progress.epoch);
+        engine.progress.cursor.check()
+    }
+
     fn clock(&mut self) -> &mut Clock {
         let engine = self.engine_mut();
         engine.tapes.take_clock(&mut engine.clock);

@@ -110,6 +110,15 @@ impl Cursor {
         next
     }
 
+    /// Refuses a place behind the window's stages.
+    ///
+    /// # Errors
+    /// What was found, and how many there are.
+    pub fn check(&self) -> Result<(), String> {
+        let (done, all) = (self.done, self.stages.len() as u64);
+        if done < all { Ok(()) } else { Err(format!("{done} stages of a window are done; it has {all}")) }
+    }
+
     /// The next window begins.
     pub fn reset(&mut self) {
         (self.done, self.chunk, self.settled, self.swept) = (0, 0, 0, 0);
